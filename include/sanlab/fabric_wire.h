@@ -82,16 +82,16 @@ struct fabric_msg {
     uint32_t psn;
     uint32_t length;      /* bytes of this segment */
     uint64_t remote_va;   /* WRITE, READ: first byte of this segment */
-    uint32_t rkey;
+    uint64_t rkey;
     uint32_t msg_length;  /* SEND: of the whole message */
     uint32_t msg_offset;  /* SEND: of this segment in it */
     uint32_t imm;
-    uint32_t crc;         /* CRC-32C of header (crc = 0) and inline payload; 0: not computed */
-    uint32_t reserved[3];
+    uint32_t crc;         /* CRC-32C of header (crc = 0) and what follows it; 0: not computed */
+    uint32_t reserved[2];
 };
 SNIC_SIZE(struct fabric_msg, 64);
 SNIC_AT(struct fabric_msg, remote_va, 24);
-SNIC_AT(struct fabric_msg, crc, 48);
+SNIC_AT(struct fabric_msg, crc, 52);
 
 struct fabric_fragment {
     uint64_t offset; /* in the sender's RAM piece `ram` */

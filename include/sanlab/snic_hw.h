@@ -218,8 +218,8 @@ struct snic_cmd_pd {
 #define SNIC_ACCESS_ALL 0xFu
 #define SNIC_QPN_ANY 0u /* as bound_qpn: every QP of the region's PD */
 
-/* Key = slot << SNIC_KEY_VARIANT_BITS | variant. Local and remote use share it. 0 is never a key. */
-#define SNIC_KEY_VARIANT_BITS 16
+/* Key = variant << SNIC_KEY_SLOT_BITS | slot, 64 bits. Local and remote use share it. The slot is never 0, so 0 is never a key. */
+#define SNIC_KEY_SLOT_BITS 32
 
 /* REGISTER_MR: result[0] = key. */
 struct snic_cmd_register_mr {
@@ -236,18 +236,16 @@ SNIC_AT(struct snic_cmd_register_mr, pages, 24);
 
 /* MODIFY_MR (needs SNIC_CAP_REKEY): new rights and binding, and always a new key: result[0]. The old key is dead on completion. */
 struct snic_cmd_modify_mr {
-    uint32_t key;
+    uint64_t key;
     uint32_t access;
     uint32_t bound_qpn;
-    uint32_t reserved0;
     uint64_t reserved[4];
 };
 SNIC_SIZE(struct snic_cmd_modify_mr, 48);
 
 /* DEREGISTER_MR: new uses fail at once; completes when the last operation that uses the region has ended. No byte moves after that. */
 struct snic_cmd_deregister_mr {
-    uint32_t key;
-    uint32_t reserved0;
+    uint64_t key;
     uint64_t reserved[5];
 };
 SNIC_SIZE(struct snic_cmd_deregister_mr, 48);
@@ -294,7 +292,7 @@ struct snic_qp_params {
     uint32_t doorbell_page;
     uint32_t eqn;             /* asynchronous and connection events; not 0 */
     uint32_t sq_entries, rq_entries; /* powers of two, 2..max_wqe */
-    uint32_t sq_stride, rq_stride;   /* bytes of a WQE slot: 64, 128, 256 or 512 */
+    uint32_t sq_stride, rq_stride;   /* bytes of a WQE slot: 64, 128, 256 or 512, for 1, 3, 9 or 16 SGEs */
     uint32_t rnr_retry;       /* 0..6 times, 7: without limit */
     uint32_t retry_count;     /* 0..7: retransmissions of one segment before the QP fails */
     uint32_t access;          /* SNIC_ACCESS_REMOTE_*: what the peer may do through this QP */
@@ -391,26 +389,27 @@ enum snic_wqe_opcode {
 
 struct snic_sge {
     uint64_t va;
+    uint64_t key;
     uint32_t length;
-    uint32_t key;
+    uint32_t reserved;
 };
-SNIC_SIZE(struct snic_sge, 16);
+SNIC_SIZE(struct snic_sge, 24);
 
 #define SNIC_MAX_SGE 16u
 struct snic_wqe {
     uint8_t opcode;   /* enum snic_wqe_opcode */
     uint8_t flags;    /* SNIC_WQE_* */
-    uint16_t num_sge; /* 0..(stride - 32) / 16, at most SNIC_MAX_SGE */
-    uint32_t rkey;    /* RDMA */
-    uint64_t remote_va;
-    uint64_t wr_id;   /* returned in the completion */
+    uint16_t num_sge; /* 0..(stride - 40) / 24, at most SNIC_MAX_SGE */
     uint32_t imm;     /* SEND: delivered in the receiver's completion */
-    uint32_t reserved;
+    uint64_t wr_id;   /* returned in the completion */
+    uint64_t remote_va; /* RDMA */
+    uint64_t rkey;
+    uint64_t reserved;
     struct snic_sge sge[SNIC_MAX_SGE]; /* as many as num_sge; sum of lengths <= max_msg_size */
 };
-SNIC_SIZE(struct snic_wqe, 32 + 16 * SNIC_MAX_SGE);
-SNIC_AT(struct snic_wqe, sge, 32);
-#define SNIC_WQE_HEADER_SIZE 32u
+SNIC_SIZE(struct snic_wqe, 40 + 24 * SNIC_MAX_SGE);
+SNIC_AT(struct snic_wqe, sge, 40);
+#define SNIC_WQE_HEADER_SIZE 40u
 #define SNIC_MIN_STRIDE 64u
 #define SNIC_MAX_STRIDE 512u
 
