@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "memory.h"
+
+namespace sanproxy {
+
+bool DmaBuffer::alloc(size_t bytes) {
+    PHYSICAL_ADDRESS low = {}, high = {}, boundary = {};
+    high.QuadPart = -1;
+    bytes_ = page_round_up(bytes);
+    va_ = MmAllocateContiguousMemorySpecifyCache(bytes_, low, high, boundary, MmCached);
+    if (!va_) return false;
+    memset(va_, 0, bytes_);
+    bus_ = MmGetPhysicalAddress(va_).QuadPart;
+    return true;
+}
+
+void DmaBuffer::free() {
+    if (va_) MmFreeContiguousMemorySpecifyCache(va_, bytes_, MmCached);
+    va_ = nullptr;
+}
+
+namespace {
+
+// Walks the page frames of a chain of MDLs.
+class FrameWalk {
+  public:
+    FrameWalk(MDL *chain, uint64_t skip) : mdl_(chain) {
+        while (mdl_ && skip >= count()) {
+            skip -= count();
+            mdl_ = mdl_->Next;
+        }
+        index_ = skip;
+    }
+    uint64_t next() { // bus address
+        const uint64_t bus = static_cast<uint64_t>(MmGetMdlPfnArray(mdl_)[index_]) << SNIC_PAGE_SHIFT;
+        if (++index_ >= count()) {
+            mdl_ = mdl_->Next;
+            index_ = 0;
+        }
+        return bus;
+    }
+
+  private:
+    uint64_t count() const {
+        return (MmGetMdlByteOffset(mdl_) + static_cast<uint64_t>(MmGetMdlByteCount(mdl_)) + page_size - 1) / page_size;
+    }
+    MDL *mdl_;
+    uint64_t index_;
+};
+
+bool contiguous(MDL *chain, uint64_t first_page, uint64_t pages) {
+    FrameWalk walk(chain, first_page);
+    uint64_t expected = walk.next();
+    for (uint64_t i = 1; i < pages; ++i) {
+        expected += page_size;
+        if (walk.next() != expected) return false;
+    }
+    return true;
+}
+
+} // namespace
+
+PageList::~PageList() {
+    for (size_t i = 0; i < table_count_; ++i) tables_[i].free();
+    pool_free(tables_);
+}
+
+bool PageList::build(MDL *chain, uint64_t first_page, uint64_t pages, uint32_t offset) {
+    list_ = {};
+    list_.offset = offset;
+    list_.page_shift = SNIC_PAGE_SHIFT;
+    if (contiguous(chain, first_page, pages)) {
+        list_.root = FrameWalk(chain, first_page).next();
+        return true;
+    }
+    // Tables of each level, leaves first; the last one is the root.
+    uint64_t per_level[3] = {};
+    uint64_t total = 0;
+    for (uint64_t n = pages; list_.levels == 0 || n > 1;) {
+        if (list_.levels == 3) return false;
+        n = (n + SNIC_PAGE_LIST_ENTRIES - 1) / SNIC_PAGE_LIST_ENTRIES;
+        per_level[list_.levels++] = n;
+        total += n;
+    }
+    tables_ = static_cast<DmaBuffer *>(pool_alloc(total * sizeof(DmaBuffer)));
+    if (!tables_) return false;
+    for (; table_count_ < total; ++table_count_)
+        if (!(new (&tables_[table_count_]) DmaBuffer)->alloc(page_size)) return false;
+
+    FrameWalk walk(chain, first_page);
+    for (uint64_t i = 0; i < pages; ++i)
+        tables_[i / SNIC_PAGE_LIST_ENTRIES].as<uint64_t>()[i % SNIC_PAGE_LIST_ENTRIES] = walk.next();
+    DmaBuffer *lower = tables_;
+    for (unsigned level = 1; level < list_.levels; ++level) {
+        DmaBuffer *upper = lower + per_level[level - 1];
+        for (uint64_t i = 0; i < per_level[level - 1]; ++i)
+            upper[i / SNIC_PAGE_LIST_ENTRIES].as<uint64_t>()[i % SNIC_PAGE_LIST_ENTRIES] = lower[i].bus();
+        lower = upper;
+    }
+    list_.root = tables_[total - 1].bus();
+    return true;
+}
+
+bool SharedPages::alloc(size_t bytes) {
+    PHYSICAL_ADDRESS low = {}, high = {}, skip = {};
+    high.QuadPart = -1;
+    bytes = page_round_up(bytes);
+    mdl_ = MmAllocatePagesForMdl(low, high, skip, bytes); // zeroed
+    if (!mdl_) return false;
+    if (MmGetMdlByteCount(mdl_) >= bytes) return true;
+    free_pages(); // it may give less than asked
+    return false;
+}
+
+bool SharedPages::map_user() {
+    user_va_ = guarded_map_user(mdl_, MmCached);
+    return user_va_ != nullptr;
+}
+
+void SharedPages::unmap_user() {
+    if (user_va_) MmUnmapLockedPages(user_va_, mdl_);
+    user_va_ = nullptr;
+}
+
+void SharedPages::free_pages() {
+    if (!mdl_) return;
+    MmFreePagesFromMdl(mdl_);
+    ExFreePool(mdl_);
+    mdl_ = nullptr;
+}
+
+bool SharedPages::poke(size_t offset, uint32_t value) {
+    void *va = MmMapLockedPagesSpecifyCache(mdl_, KernelMode, MmCached, nullptr, FALSE, NormalPagePriority);
+    if (!va) return false;
+    *reinterpret_cast<volatile uint32_t *>(static_cast<uint8_t *>(va) + offset) = value;
+    MmUnmapLockedPages(va, mdl_);
+    return true;
+}
+
+uint64_t SharedPages::bus(size_t offset) const {
+    return FrameWalk(mdl_, offset / page_size).next() + offset % page_size;
+}
+
+bool SharedPages::describe(PageList &list, size_t offset, size_t bytes) const {
+    return list.build(mdl_, offset / page_size, page_round_up(bytes) / page_size, 0);
+}
+
+LockResult LockedRange::lock(uint64_t va, uint64_t length, bool write) {
+    const uint64_t end = reinterpret_cast<uint64_t>(MM_HIGHEST_USER_ADDRESS);
+    if (length == 0 || va == 0 || va > end || length - 1 > end - va) return LockResult::bad_address;
+    offset_ = static_cast<uint32_t>(va % page_size);
+    pages_ = (offset_ + length + page_size - 1) / page_size;
+
+    secure_ = guarded_secure(reinterpret_cast<void *>(va), length, write ? PAGE_READWRITE : PAGE_READONLY);
+    if (!secure_) return LockResult::bad_address;
+    LockResult result = LockResult::ok;
+    if (lock_chunks(va, length, write, result)) return LockResult::ok;
+    unlock();
+    return result;
+}
+
+// One MDL holds a limited number of pages, and large ones need large pieces of pool: halve the piece when there is none.
+bool LockedRange::lock_chunks(uint64_t va, uint64_t length, bool write, LockResult &result) {
+    uint64_t piece = 16u << 20;
+    MDL **tail = &chain_;
+    while (length > 0) {
+        // All pieces but the first start at a page boundary.
+        uint64_t bytes = piece - va % page_size;
+        if (bytes > length) bytes = length;
+        MDL *mdl = IoAllocateMdl(reinterpret_cast<void *>(va), static_cast<ULONG>(bytes), FALSE, FALSE, nullptr);
+        if (!mdl) {
+            if (piece <= 16 * page_size) {
+                result = LockResult::no_resources;
+                return false;
+            }
+            piece /= 2;
+            continue;
+        }
+        const NTSTATUS status = guarded_lock(mdl, write ? IoWriteAccess : IoReadAccess);
+        if (!NT_SUCCESS(status)) {
+            IoFreeMdl(mdl);
+            const bool no_memory = status == STATUS_WORKING_SET_QUOTA || status == STATUS_INSUFFICIENT_RESOURCES ||
+                                   status == STATUS_NO_MEMORY;
+            result = no_memory ? LockResult::no_resources : LockResult::bad_address;
+            return false;
+        }
+        *tail = mdl;
+        tail = &mdl->Next;
+        va += bytes;
+        length -= bytes;
+    }
+    return true;
+}
+
+void LockedRange::unlock() {
+    while (chain_) {
+        MDL *mdl = chain_;
+        chain_ = mdl->Next;
+        mdl->Next = nullptr;
+        MmUnlockPages(mdl);
+        IoFreeMdl(mdl);
+    }
+    if (secure_) guarded_unsecure(secure_);
+    secure_ = nullptr;
+}
+
+bool LockedRange::describe(PageList &list) const { return list.build(chain_, 0, pages_, offset_); }
+
+} // namespace sanproxy

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// queues.cc: completion queues and queue pairs: their memory, their mapping, their life at the NIC.
+#include "context.h"
+
+namespace sanproxy {
+
+namespace {
+
+constexpr size_t record_bytes = SNIC_PAGE_SIZE; // a page of its own, so that rings start at page boundaries
+
+// The power of two that holds n, within [least, most]; 0: more than most.
+uint32_t ring_size(uint32_t n, uint32_t least, uint32_t most) {
+    uint32_t size = least;
+    while (size < n && size <= most / 2) size *= 2;
+    return size < n ? 0 : size;
+}
+
+uint32_t stride_for(uint32_t sges) {
+    uint32_t stride = SNIC_MIN_STRIDE;
+    while (stride < SNIC_WQE_HEADER_SIZE + sges * sizeof(snic_sge)) stride *= 2;
+    return stride;
+}
+
+bool use_cq(Context &context, CompletionQueue *cq) {
+    SpinGuard guard(context.device->lock);
+    if (context.device->table.find(cq->id) != cq) return false;
+    ++cq->users;
+    InterlockedIncrement(&cq->references);
+    return true;
+}
+
+void unuse_cq(CompletionQueue *&cq) {
+    if (!cq) return;
+    {
+        SpinGuard guard(cq->context->device->lock);
+        --cq->users;
+    }
+    object_release(cq);
+    cq = nullptr;
+}
+
+uint32_t create_cq(CompletionQueue &cq, sanproxy_create_cq &r) {
+    Context &context = *cq.context;
+    Device &dev = *context.device;
+    const size_t ring_bytes = static_cast<size_t>(r.entries) * sizeof(snic_cqe);
+    PageList list;
+    if (!cq.pages.alloc(record_bytes + ring_bytes) || !cq.pages.describe(list, record_bytes, ring_bytes) ||
+        !cq.pages.map_user())
+        return SANPROXY_NO_RESOURCES;
+    Command command(SNIC_CMD_CREATE_CQ);
+    auto &body = command.body<snic_cmd_create_cq>();
+    body.entries = r.entries;
+    body.eqn = dev.eqn;
+    body.pages = list.list();
+    body.record = cq.pages.bus(0);
+    body.doorbell_page = context.doorbell_page;
+    body.cookie = cq.id;
+    const uint32_t result = run(context, command, r.header);
+    if (result != SANPROXY_OK) return result;
+    cq.cqn = static_cast<uint32_t>(command.cpl.result[0]);
+    r.id = cq.id;
+    r.cqn = cq.cqn;
+    r.record_va = cq.pages.user_va();
+    r.ring_va = r.record_va + record_bytes;
+    return SANPROXY_OK;
+}
+
+uint32_t create_qp(QueuePair &qp, sanproxy_create_qp &r) {
+    Context &context = *qp.context;
+    Device &dev = *context.device;
+    const size_t sq_bytes = static_cast<size_t>(r.sq_entries) * r.sq_stride;
+    const size_t rq_bytes = static_cast<size_t>(r.rq_entries) * r.rq_stride;
+    const size_t sq_offset = record_bytes, rq_offset = sq_offset + page_round_up(sq_bytes);
+    PageList sq_list, rq_list;
+    DmaBuffer params;
+    if (!qp.pages.alloc(rq_offset + rq_bytes) || !qp.pages.describe(sq_list, sq_offset, sq_bytes) ||
+        !qp.pages.describe(rq_list, rq_offset, rq_bytes) || !params.alloc(sizeof(snic_qp_params)) ||
+        !qp.pages.poke(offsetof(snic_qp_record, kick), 1) || !qp.pages.map_user())
+        return SANPROXY_NO_RESOURCES;
+    auto &p = *params.as<snic_qp_params>();
+    p.pd = context.pd;
+    p.send_cqn = qp.send_cq->cqn;
+    p.recv_cqn = qp.recv_cq->cqn;
+    p.doorbell_page = context.doorbell_page;
+    p.eqn = dev.eqn;
+    p.sq_entries = r.sq_entries;
+    p.rq_entries = r.rq_entries;
+    p.sq_stride = r.sq_stride;
+    p.rq_stride = r.rq_stride;
+    p.rnr_retry = 7; // a message for which no receive is posted yet waits: it must never end the connection
+    p.retry_count = 7;
+    p.access = r.remote_access;
+    p.record = qp.pages.bus(0);
+    p.cookie = qp.id;
+    p.sq_pages = sq_list.list();
+    p.rq_pages = rq_list.list();
+    Command command(SNIC_CMD_CREATE_QP);
+    command.body<snic_cmd_create_qp>().params = params.bus();
+    const uint32_t result = run(context, command, r.header);
+    if (result != SANPROXY_OK) return result;
+    qp.qpn = static_cast<uint32_t>(command.cpl.result[0]);
+    r.id = qp.id;
+    r.qpn = qp.qpn;
+    r.record_va = qp.pages.user_va();
+    r.sq_va = r.record_va + sq_offset;
+    r.rq_va = r.record_va + rq_offset;
+    return SANPROXY_OK;
+}
+
+// Ends an object that has been published but not finished.
+void abandon(Context &context, Object *object) {
+    if (!object_withdraw(context, object)) return;
+    object_close(object);
+    object_release(object);
+}
+
+} // namespace
+
+uint32_t do_create_cq(Context &context, void *request) {
+    auto &r = *static_cast<sanproxy_create_cq *>(request);
+    r.entries = ring_size(r.entries, 16, context.device->info.max_cqe);
+    if (r.entries == 0) return SANPROXY_BAD_PARAMETER;
+    auto *cq = pool_new<CompletionQueue>();
+    if (!cq) return SANPROXY_NO_RESOURCES;
+    cq->cookie = r.cookie;
+    // Published first, since the id is the NIC's cookie for it; its mutex keeps a close waiting until it is complete.
+    cq->mutex.acquire();
+    InterlockedIncrement(&cq->references);
+    if (!object_publish(context, cq)) {
+        cq->mutex.release();
+        pool_delete(cq);
+        return SANPROXY_NO_RESOURCES;
+    }
+    const uint32_t result = create_cq(*cq, r);
+    cq->mutex.release();
+    if (result != SANPROXY_OK) abandon(context, cq);
+    object_release(cq);
+    return result;
+}
+
+uint32_t do_create_qp(Context &context, void *request) {
+    auto &r = *static_cast<sanproxy_create_qp *>(request);
+    const snic_device_info &info = context.device->info;
+    r.sq_entries = ring_size(r.sq_entries, 2, info.max_wqe);
+    r.rq_entries = ring_size(r.rq_entries, 2, info.max_wqe);
+    const uint32_t max_sge = info.max_sge < SNIC_MAX_SGE ? info.max_sge : SNIC_MAX_SGE;
+    if (r.sq_entries == 0 || r.rq_entries == 0 || r.max_send_sge == 0 || r.max_send_sge > max_sge ||
+        r.max_recv_sge == 0 || r.max_recv_sge > max_sge ||
+        (r.remote_access & ~(SNIC_ACCESS_REMOTE_READ | SNIC_ACCESS_REMOTE_WRITE)))
+        return SANPROXY_BAD_PARAMETER;
+    r.sq_stride = stride_for(r.max_send_sge);
+    r.rq_stride = stride_for(r.max_recv_sge);
+
+    Ref<CompletionQueue> send_cq(context, r.send_cq), recv_cq(context, r.recv_cq);
+    if (!send_cq || !recv_cq) return SANPROXY_NOT_FOUND;
+    auto *qp = pool_new<QueuePair>();
+    if (!qp) return SANPROXY_NO_RESOURCES;
+    qp->cookie = r.cookie;
+    qp->mutex.acquire();
+    InterlockedIncrement(&qp->references);
+    if (!object_publish(context, qp)) {
+        qp->mutex.release();
+        pool_delete(qp);
+        return SANPROXY_NO_RESOURCES;
+    }
+    uint32_t result = SANPROXY_NOT_FOUND;
+    if (use_cq(context, send_cq.get())) {
+        qp->send_cq = send_cq.get();
+        if (use_cq(context, recv_cq.get())) {
+            qp->recv_cq = recv_cq.get();
+            result = create_qp(*qp, r);
+        }
+    }
+    qp->mutex.release();
+    if (result != SANPROXY_OK) abandon(context, qp);
+    object_release(qp);
+    return result;
+}
+
+// With qp.mutex held. The peer sees a closed connection; when this returns the NIC uses no memory through the QP.
+void stop_qp(QueuePair &qp) {
+    if (qp.dead || qp.qpn == 0) return;
+    Device &dev = *qp.context->device;
+    Command modify(SNIC_CMD_MODIFY_QP);
+    modify.body<snic_cmd_modify_qp>() = {qp.qpn, SNIC_QP_ERROR, {}};
+    dev.admin.execute(modify);
+    Command destroy(SNIC_CMD_DESTROY_QP);
+    destroy.body<snic_cmd_handle>().handle = qp.qpn;
+    dev.admin.execute(destroy);
+    qp.dead = true;
+}
+
+void close_qp(QueuePair &qp) {
+    stop_qp(qp);
+    qp.pages.unmap_user();
+    unuse_cq(qp.send_cq);
+    unuse_cq(qp.recv_cq);
+}
+
+void close_cq(CompletionQueue &cq) {
+    if (cq.cqn) {
+        Command command(SNIC_CMD_DESTROY_CQ);
+        command.body<snic_cmd_handle>().handle = cq.cqn;
+        cq.context->device->admin.execute(command);
+    }
+    cq.pages.unmap_user();
+}
+
+uint32_t do_stop_qp(Context &context, void *request) {
+    auto &r = *static_cast<sanproxy_object *>(request);
+    Ref<QueuePair> qp(context, r.id);
+    if (!qp) return SANPROXY_NOT_FOUND;
+    MutexGuard guard(qp->mutex);
+    stop_qp(*qp.get());
+    return SANPROXY_OK;
+}
+
+} // namespace sanproxy
