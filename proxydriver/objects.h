@@ -50,7 +50,7 @@ struct QueuePair : Object {
 
 struct Region : Object {
     Region() : Object(Kind::region) {}
-    uint32_t key = 0;        // 0: locked, but not registered with the NIC
+    uint64_t key = 0;        // 0: locked, but not registered with the NIC
     uint32_t access = 0;     // as registered: the most that EXPOSE may give
     bool exposed = false;
     uint64_t va = 0, length = 0;

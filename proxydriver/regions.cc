@@ -25,7 +25,7 @@ uint32_t nic_register(Region &region, uint32_t access, uint32_t bound_qpn, sanpr
     body.pages = list.list();
     body.bound_qpn = bound_qpn;
     const uint32_t result = run(context, command, header);
-    if (result == SANPROXY_OK) region.key = static_cast<uint32_t>(command.cpl.result[0]);
+    if (result == SANPROXY_OK) region.key = command.cpl.result[0];
     return result;
 }
 
@@ -36,7 +36,7 @@ uint32_t nic_modify(Region &region, uint32_t access, uint32_t bound_qpn, sanprox
     body.access = access;
     body.bound_qpn = bound_qpn;
     const uint32_t result = run(*region.context, command, header);
-    if (result == SANPROXY_OK) region.key = static_cast<uint32_t>(command.cpl.result[0]);
+    if (result == SANPROXY_OK) region.key = command.cpl.result[0];
     return result;
 }
 

@@ -196,9 +196,10 @@ struct sanproxy_register {
     uint32_t access;     /* in */
     uint32_t qp;         /* in: id, 0 when there is no remote right */
     uint32_t id;         /* out */
-    uint32_t key;        /* out: for SGEs, and the peer's rkey */
+    uint32_t reserved;
+    uint64_t key;        /* out: for SGEs, and the peer's rkey */
 };
-SANPROXY_SIZE(struct sanproxy_register, 48);
+SANPROXY_SIZE(struct sanproxy_register, 56);
 
 /* EXPOSE: gives the rights of REGISTER to another QP's peer, under a new key. Needs no locking: the pages still are. */
 struct sanproxy_expose {
@@ -206,9 +207,10 @@ struct sanproxy_expose {
     uint32_t id;     /* in: region, registered with a remote right and revoked since */
     uint32_t qp;     /* in: id */
     uint32_t access; /* in: SNIC_ACCESS_*, at most what it was registered with */
-    uint32_t key;    /* out */
+    uint32_t reserved;
+    uint64_t key;    /* out */
 };
-SANPROXY_SIZE(struct sanproxy_expose, 32);
+SANPROXY_SIZE(struct sanproxy_expose, 40);
 
 /* --- Connections ----------------------------------------------------------------------------------------------------- */
 #define SANPROXY_MAX_PRIVATE_DATA 256u
