@@ -100,7 +100,7 @@ struct fabric_fragment {
     uint16_t reserved;
 };
 SNIC_SIZE(struct fabric_fragment, 16);
-#define FABRIC_MAX_FRAGMENTS 64u
+#define FABRIC_MAX_FRAGMENTS 128u
 #define FABRIC_DIRECT_SEGMENT (256u * 1024u)  /* most bytes of a direct segment */
 #define FABRIC_PAYLOAD_SEGMENT (32u * 1024u)  /* most bytes of an inline segment */
 #define FABRIC_MAX_RECORD (sizeof(struct fabric_msg) + FABRIC_PAYLOAD_SEGMENT)

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// guest.h: a small driver for one simulated machine, written from docs/snic.md alone: what a test needs to program the NIC.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "sim_world.h"
+
+namespace sim {
+
+struct Completion {  // of an admin command
+    snic_status status;
+    uint32_t detail;
+    uint64_t result[6];
+};
+
+struct GuestCq {
+    uint32_t cqn = 0, entries = 0, ci = 0;
+    uint64_t ring = 0, record = 0;
+};
+
+struct GuestQp {
+    uint32_t qpn = 0;
+    uint32_t sq_entries = 0, rq_entries = 0, stride = 0, sq_pi = 0, rq_pi = 0;
+    uint64_t sq = 0, rq = 0, record = 0;
+    GuestCq *send_cq = nullptr, *recv_cq = nullptr;
+};
+
+struct Sge {
+    uint64_t va;
+    uint64_t key;
+    uint32_t length;
+};
+
+class Guest {
+  public:
+    Guest(World &world, Machine &machine) : world(world), machine(machine), next_(Machine::kRamBase + 4096) {}
+
+    World &world;
+    Machine &machine;
+    uint32_t pd = 0, eqn = 0;
+    uint64_t eq_ring = 0, eq_record = 0;
+    uint32_t eq_ci = 0;
+    std::deque<snic_eqe> events;
+    static constexpr uint32_t kEqEntries = 256;
+
+    // Page-aligned RAM, zeroed; its bus address.
+    uint64_t alloc(size_t bytes);
+
+    // Enables the NIC; makes a PD and an EQ.
+    void start();
+    // Posts one command and runs the world until it completes.
+    Completion command(uint8_t opcode, const void *body, size_t size);
+    template <typename T>
+    Completion command(uint8_t opcode, const T &body) {
+        return command(opcode, &body, sizeof body);
+    }
+    // Posts only; the completion is taken by finish().
+    uint32_t post_command(uint8_t opcode, const void *body, size_t size);
+    bool completed(uint32_t number, Completion &out);
+    Completion handle_command(uint8_t opcode, uint32_t handle);
+
+    uint64_t register_mr(uint64_t bus, uint64_t length, uint32_t access, uint32_t bound_qpn = 0, uint32_t in_pd = 0);
+    GuestCq create_cq(uint32_t entries = 256);
+    // Allocates everything; `record.kick` starts as 1.
+    snic_qp_params qp_params(GuestCq &send, GuestCq &recv, GuestQp &qp, uint32_t entries = 64, uint32_t stride = 512);
+    GuestQp create_qp(GuestCq &send, GuestCq &recv, uint32_t entries = 64, uint32_t stride = 512);
+
+    void post_send(GuestQp &qp, uint8_t opcode, uint64_t wr_id, const std::vector<Sge> &sges, uint64_t remote_va = 0,
+                   uint64_t rkey = 0, uint8_t flags = SNIC_WQE_SIGNALED, uint32_t imm = 0);
+    void post_recv(GuestQp &qp, uint64_t wr_id, const std::vector<Sge> &sges);
+    bool poll(GuestCq &cq, snic_cqe &out);
+    // Runs the world until the CQ has an entry. False: none came.
+    bool wait(GuestCq &cq, snic_cqe &out);
+    void poll_events();
+    // Runs the world until an event of that type comes (others stay in `events`).
+    bool wait_event(uint8_t type, snic_eqe &out);
+
+  private:
+    void write_wqe(uint64_t at, const snic_wqe &wqe);
+    uint64_t next_;
+    uint64_t aq_ = 0, acq_ = 0;
+    uint32_t aq_posted_ = 0;
+    static constexpr uint32_t kAqEntries = 64;
+};
+
+// Connects a QP of `a` with one of `b`; both are in RTS afterwards.
+bool connect(Guest &a, GuestQp &qa, Guest &b, GuestQp &qb, uint16_t port = 7000);
+
+}  // namespace sim
