@@ -7,7 +7,7 @@
  * gives it the computer's RAM and takes its interrupts; everything else passes through the BARs.
  *
  * Threads: snic_device_mmio_read/_write may be called from any thread, and never wait for the engine: a read answers
- * from a shadow of the registers, a write is queued. All callbacks in snic_device_ops come from the engine thread.
+ * from a shadow of the registers, a write is queued. The callbacks in snic_device_ops come from the engine thread (but see line).
  * snic_device_destroy joins that thread: do not hold a lock that a callback needs.
  */
 #ifndef SANLAB_EMULATOR_FABRIC_SNIC_DEVICE_H
@@ -60,7 +60,10 @@ struct snic_device_ops {
     void (*leave)(void *opaque);
     /* Message-signalled interrupt: one message on `vector`. Called only while the owner said it uses messages. */
     void (*message)(void *opaque, unsigned vector);
-    /* Level of the interrupt line. Called on changes, only while the owner does not use messages. */
+    /*
+     * Level of the interrupt line. Called on changes, only while the owner does not use messages; from the engine thread, and
+     * from inside snic_device_mmio_write when the guest acknowledges or masks.
+     */
     void (*line)(void *opaque, bool level);
     /* One line for the owner's log. level: 0 error, 1 warning, 2 information. */
     void (*log)(void *opaque, int level, const char *text);

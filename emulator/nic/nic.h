@@ -54,6 +54,8 @@ class Nic {
     uint64_t read_register(uint32_t offset, unsigned size) const;
     void doorbell(uint32_t page, uint32_t offset, uint32_t value);
     void reset();
+    // Looks at every queue as if all doorbells had been rung: for an owner that had to drop some.
+    void rescan();
 
     // The fabric. A peer that is down is forgotten: its id does not come back.
     void set_link(bool up);

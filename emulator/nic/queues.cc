@@ -145,6 +145,23 @@ void Nic::doorbell(uint32_t page, uint32_t offset, uint32_t value) {
     }
 }
 
+void Nic::rescan() {
+    if (!ready_) return;
+    std::vector<Qp *> failed;
+    qps_.each([&](Qp &qp) {
+        if (qp.state == SNIC_QP_ERROR)
+            failed.push_back(&qp);
+        else
+            schedule(qp);
+    });
+    for (Qp *qp : failed)
+        if (drained(*qp)) flush(*qp);
+    cqs_.each([&](Cq &cq) {
+        if (cq.pi != cq.ci || cq.failed) fire_cq(cq);
+        cq.armed = true;
+    });
+}
+
 void Nic::watch(Qp &qp) {
     if (qp.watched) return;
     if (watched_.size() >= kMaxWatched) {

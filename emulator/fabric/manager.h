@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// manager.h: sanfabricd without its main(): the directory of NICs, the links between them, the fault page, and a control socket.
+//
+// Control socket (PATH.ctl): one JSON object a line, one JSON object a line back.
+//   {"cmd":"status"}                       NICs, links, counters, faults
+//   {"cmd":"faults", "loss_ppm":N, ...}    sets the named fields of struct fabric_faults, leaves the others
+//   {"cmd":"reset-faults"}
+// An answer is {"ok":true, ...} or {"ok":false, "error":"..."}.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fd.h"
+
+namespace fabric {
+
+class Manager {
+  public:
+    // Empty on failure, with *error set.
+    static std::unique_ptr<Manager> create(const std::string &path, std::string *error);
+    ~Manager();
+
+    // Serves what is ready; waits at most `timeout_ms` for something (-1: without limit).
+    void serve(int timeout_ms);
+    std::string status_json();
+    std::string control(const std::string &line);
+
+  private:
+    struct Nic {
+        CtlSocket socket;
+        bool hello = false;
+        fabric_nic info = {};
+        std::vector<Fd> ram;
+        fabric_counters counters = {};
+    };
+    struct Client {  // of the control socket
+        Fd fd;
+        std::string in;
+    };
+    struct LinkInfo {
+        uint64_t a, b;  // keys of nics_
+    };
+    Manager() = default;
+    void accept_nic();
+    void accept_client();
+    void serve_nic(uint64_t key);
+    void serve_client(uint64_t key);
+    bool hello(uint64_t key, const fabric_ctl &ctl, std::vector<Fd> fds);
+    void make_link(uint64_t a, uint64_t b);
+    void drop_nic(uint64_t key);
+    void watch(int fd, uint64_t key);
+
+    static constexpr size_t kMaxClients = 32;
+    static constexpr size_t kMaxLine = 65536;
+    std::string path_;
+    Fd epoll_, listener_, control_;
+    Fd fault_fd_;
+    Mapping fault_page_;
+    uint64_t next_key_ = 16;
+    std::map<uint64_t, Nic> nics_;
+    std::map<uint64_t, Client> clients_;
+    std::map<uint64_t, LinkInfo> links_;
+};
+
+}  // namespace fabric
