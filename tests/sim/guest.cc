@@ -9,7 +9,7 @@ namespace sim {
 uint64_t Guest::alloc(size_t bytes) {
     uint64_t at = next_;
     next_ += (bytes + 4095) & ~size_t{4095};
-    if (next_ - Machine::kRamBase > machine.ram.size()) throw std::runtime_error("simulated RAM is used up");
+    if (next_ - machine.ram_base() > machine.ram_size()) throw std::runtime_error("the RAM of the machine is used up");
     std::memset(machine.at<char>(at), 0, bytes);
     return at;
 }
@@ -17,10 +17,10 @@ uint64_t Guest::alloc(size_t bytes) {
 void Guest::start() {
     aq_ = alloc(kAqEntries * sizeof(snic_cmd));
     acq_ = alloc(kAqEntries * sizeof(snic_cpl));
-    machine.nic.write_register(SNIC_REG_AQ_SIZE, kAqEntries, 4);
-    machine.nic.write_register(SNIC_REG_AQ_BASE, aq_, 8);
-    machine.nic.write_register(SNIC_REG_ACQ_BASE, acq_, 8);
-    machine.nic.write_register(SNIC_REG_CTRL, SNIC_CTRL_ENABLE, 4);
+    machine.write_register(SNIC_REG_AQ_SIZE, kAqEntries, 4);
+    machine.write_register(SNIC_REG_AQ_BASE, aq_, 8);
+    machine.write_register(SNIC_REG_ACQ_BASE, acq_, 8);
+    machine.write_register(SNIC_REG_CTRL, SNIC_CTRL_ENABLE, 4);
     aq_posted_ = 0;
     eq_ci = 0;
     events.clear();
@@ -43,7 +43,7 @@ uint32_t Guest::post_command(uint8_t opcode, const void *body, size_t size) {
     std::memcpy(cmd.body, body, std::min(size, sizeof cmd.body));
     *machine.at<snic_cmd>(aq_ + aq_posted_ % kAqEntries * sizeof cmd) = cmd;
     uint32_t number = aq_posted_++;
-    machine.nic.write_register(SNIC_REG_AQ_DOORBELL, aq_posted_, 4);
+    machine.write_register(SNIC_REG_AQ_DOORBELL, aq_posted_, 4);
     return number;
 }
 
@@ -60,7 +60,7 @@ bool Guest::completed(uint32_t number, Completion &out) {
 Completion Guest::command(uint8_t opcode, const void *body, size_t size) {
     uint32_t number = post_command(opcode, body, size);
     Completion c = {};
-    if (!world.run([&] { return completed(number, c); })) throw std::runtime_error("admin command did not complete");
+    if (!machine.run([&] { return completed(number, c); })) throw std::runtime_error("admin command did not complete");
     return c;
 }
 
@@ -150,7 +150,7 @@ void Guest::post_send(GuestQp &qp, uint8_t opcode, uint64_t wr_id, const std::ve
     auto *record = machine.at<snic_qp_record>(qp.record);
     std::atomic_ref(record->sq_pi).store(++qp.sq_pi, std::memory_order_release);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (std::atomic_ref(record->kick).load()) machine.nic.doorbell(0, SNIC_DB_SQ, qp.qpn);
+    if (std::atomic_ref(record->kick).load()) machine.doorbell(0, SNIC_DB_SQ, qp.qpn);
 }
 
 void Guest::post_recv(GuestQp &qp, uint64_t wr_id, const std::vector<Sge> &sges) {
@@ -172,7 +172,7 @@ bool Guest::poll(GuestCq &cq, snic_cqe &out) {
 }
 
 bool Guest::wait(GuestCq &cq, snic_cqe &out) {
-    return world.run([&] { return poll(cq, out); });
+    return machine.run([&] { return poll(cq, out); });
 }
 
 void Guest::poll_events() {
@@ -185,7 +185,7 @@ void Guest::poll_events() {
 }
 
 bool Guest::wait_event(uint8_t type, snic_eqe &out) {
-    return world.run([&] {
+    return machine.run([&] {
         poll_events();
         for (auto it = events.begin(); it != events.end(); ++it) {
             if (it->type != type) continue;
@@ -206,7 +206,7 @@ bool connect(Guest &a, GuestQp &qa, Guest &b, GuestQp &qb, uint16_t port) {
     if (lc.status != SNIC_OK) return false;
     snic_cmd_connect c = {};
     c.qpn = qa.qpn;
-    c.dst_ip = b.machine.nic.config().ip;
+    c.dst_ip = b.machine.ip();
     c.dst_port = port;
     c.src_port = 1;
     c.timeout_ms = 60000;

@@ -1,14 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// guest.h: a small driver for one simulated machine, written from docs/snic.md alone: what a test needs to program the NIC.
+// guest.h: a small driver for one machine with a NIC, written from docs/snic.md alone: what a test needs to program the NIC.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "sim_world.h"
 
 namespace sim {
+
+// What a driver sees of its computer: RAM by bus address, the BARs, and a way to let time pass.
+class Board {
+  public:
+    virtual ~Board() = default;
+    virtual char *ram(uint64_t bus) = 0;
+    virtual uint64_t ram_base() const = 0;
+    virtual uint64_t ram_size() const = 0;
+    virtual void write_register(uint32_t offset, uint64_t value, unsigned size) = 0;
+    virtual void doorbell(uint32_t page, uint32_t offset, uint32_t value) = 0;
+    virtual uint32_t ip() const = 0;
+    // Lets things happen until `done`; false when that took too long.
+    virtual bool run(const std::function<bool()> &done) = 0;
+
+    template <typename T>
+    T *at(uint64_t bus) {
+        return reinterpret_cast<T *>(ram(bus));
+    }
+};
+
+class SimBoard : public Board {
+  public:
+    SimBoard(World &world, Machine &machine) : world_(world), machine_(machine) {}
+    char *ram(uint64_t bus) override { return machine_.at<char>(bus); }
+    uint64_t ram_base() const override { return Machine::kRamBase; }
+    uint64_t ram_size() const override { return machine_.ram.size(); }
+    void write_register(uint32_t o, uint64_t v, unsigned s) override { machine_.nic.write_register(o, v, s); }
+    void doorbell(uint32_t p, uint32_t o, uint32_t v) override { machine_.nic.doorbell(p, o, v); }
+    uint32_t ip() const override { return machine_.nic.config().ip; }
+    bool run(const std::function<bool()> &done) override { return world_.run(done); }
+
+  private:
+    World &world_;
+    Machine &machine_;
+};
 
 struct Completion {  // of an admin command
     snic_status status;
@@ -36,10 +72,9 @@ struct Sge {
 
 class Guest {
   public:
-    Guest(World &world, Machine &machine) : world(world), machine(machine), next_(Machine::kRamBase + 4096) {}
+    explicit Guest(Board &board) : machine(board), next_(board.ram_base() + 4096) {}
 
-    World &world;
-    Machine &machine;
+    Board &machine;
     uint32_t pd = 0, eqn = 0;
     uint64_t eq_ring = 0, eq_record = 0;
     uint32_t eq_ci = 0;

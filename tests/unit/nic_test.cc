@@ -11,7 +11,8 @@ namespace {
 struct Pair : ::testing::TestWithParam<bool> {  // parameter: RAM is shared (direct copies)
     World world{1};
     Machine &ma = world.add(), &mb = world.add();
-    Guest a{world, ma}, b{world, mb};
+    SimBoard board_a{world, ma}, board_b{world, mb};
+    Guest a{board_a}, b{board_b};
     GuestCq acq, bcq;
     GuestQp qa, qb;
     static constexpr uint32_t kBuf = 1 << 20;

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// Real devices with their engine threads, joined by a real manager: data on both paths, deaths, restarts, faults.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "manager.h"
+#include "ring.h"
+#include "sim/device_board.h"
+
+using namespace sim;
+
+namespace {
+
+class ManagerThread {
+  public:
+    explicit ManagerThread(const std::string &path) {
+        std::string error;
+        manager = fabric::Manager::create(path, &error);
+        if (!manager) throw std::runtime_error(error);
+        thread_ = std::thread([this] {
+            while (!stop_) manager->serve(10);
+        });
+    }
+    ~ManagerThread() {
+        stop_ = true;
+        thread_.join();
+    }
+    std::unique_ptr<fabric::Manager> manager;
+
+  private:
+    std::atomic<bool> stop_{false};
+    std::thread thread_;
+};
+
+std::string socket_path() { return "/tmp/sanlab-test-" + std::to_string(getpid()) + ".sock"; }
+
+struct FabricPair : ::testing::TestWithParam<bool> {
+    std::string path = socket_path();
+    std::unique_ptr<ManagerThread> manager = std::make_unique<ManagerThread>(path);
+    DeviceBoard ba{path, "10.0.0.1", 32 << 20, GetParam()}, bb{path, "10.0.0.2", 32 << 20, GetParam()};
+    Guest a{ba}, b{bb};
+    GuestCq acq, bcq;
+    GuestQp qa, qb;
+    static constexpr uint32_t kBuf = 4 << 20;
+    uint64_t abuf = 0, bbuf = 0, akey = 0, bkey = 0;
+
+    void SetUp() override {
+        ASSERT_TRUE(ba.run([&] { return ba.link_up() && bb.link_up(); }));
+        a.start();
+        b.start();
+        acq = a.create_cq();
+        bcq = b.create_cq();
+        abuf = a.alloc(kBuf);
+        bbuf = b.alloc(kBuf);
+        akey = a.register_mr(abuf, kBuf, SNIC_ACCESS_LOCAL_READ | SNIC_ACCESS_LOCAL_WRITE);
+        for (uint32_t i = 0; i < kBuf; i += 4) *ba.at<uint32_t>(abuf + i) = i * 2654435761u;
+        join();
+    }
+    void join(uint16_t port = 7000) {
+        qa = a.create_qp(acq, acq);
+        qb = b.create_qp(bcq, bcq);
+        ASSERT_TRUE(connect(a, qa, b, qb, port));
+        bkey = b.register_mr(bbuf, kBuf, SNIC_ACCESS_ALL, qb.qpn);
+    }
+    void write_all() {
+        std::memset(bb.at<char>(bbuf), 0, kBuf);
+        a.post_send(qa, SNIC_WR_RDMA_WRITE, 1, {{abuf, akey, kBuf}}, bbuf, bkey);
+        snic_cqe c;
+        ASSERT_TRUE(a.wait(acq, c));
+        ASSERT_EQ(c.status, SNIC_WC_SUCCESS);
+        ASSERT_EQ(std::memcmp(ba.at<char>(abuf), bb.at<char>(bbuf), kBuf), 0);
+    }
+};
+
+TEST_P(FabricPair, WriteAndReadMoveEveryByte) {
+    write_all();
+    std::memset(ba.at<char>(abuf), 0, kBuf);
+    a.post_send(qa, SNIC_WR_RDMA_READ, 2, {{abuf, akey, kBuf}}, bbuf, bkey);
+    snic_cqe c;
+    ASSERT_TRUE(a.wait(acq, c));
+    ASSERT_EQ(c.status, SNIC_WC_SUCCESS);
+    EXPECT_EQ(std::memcmp(ba.at<char>(abuf), bb.at<char>(bbuf), kBuf), 0);
+    EXPECT_EQ(*ba.at<uint32_t>(abuf + 400), 400 * 2654435761u);
+}
+
+TEST_P(FabricPair, LostDuplicatedReorderedAndDamagedRecordsChangeNothing) {
+    ASSERT_EQ(manager->manager->control("{\"cmd\":\"faults\",\"loss_ppm\":20000,\"duplicate_ppm\":20000,\"corrupt_ppm\":20000,"
+                                        "\"reorder_ppm\":20000,\"seed\":7}"),
+              "{\"ok\":true}");
+    for (int i = 0; i < 3; i++) write_all();
+    std::string state(65536, 0);
+    state.resize(snic_device_state_json(ba.device(), state.data(), state.size()));
+    EXPECT_NE(state.find("\"retransmits\""), std::string::npos);
+}
+
+TEST_P(FabricPair, DeadPeerEndsOperationsAndANewOneCanJoin) {
+    for (uint64_t i = 0; i < 8; i++) a.post_send(qa, SNIC_WR_RDMA_WRITE, i, {{abuf, akey, kBuf}}, bbuf, bkey);
+    bb.destroy_device();
+    snic_cqe c;
+    int errors = 0;
+    for (int i = 0; i < 8; i++) {
+        ASSERT_TRUE(a.wait(acq, c));
+        if (c.status == SNIC_WC_SUCCESS) continue;
+        EXPECT_EQ(c.status, errors++ == 0 ? SNIC_WC_RETRY_EXC_ERR : SNIC_WC_WR_FLUSH_ERR);
+    }
+    EXPECT_GT(errors, 0);
+    DeviceBoard bc{path, "10.0.0.2", 8 << 20, GetParam()};
+    Guest g{bc};
+    ASSERT_TRUE(bc.run([&] { return bc.link_up(); }));
+    g.start();
+    GuestCq cq = g.create_cq();
+    GuestQp q1 = a.create_qp(acq, acq), q2 = g.create_qp(cq, cq);
+    // The link to the newcomer needs a moment more than its own link state.
+    EXPECT_TRUE(ba.run([&] { return connect(a, q1, g, q2, 7100); }));
+}
+
+TEST_P(FabricPair, DataFlowsWithoutTheManagerAndWithANewOne) {
+    manager.reset();
+    write_all();
+    manager = std::make_unique<ManagerThread>(path);
+    ASSERT_TRUE(ba.run([&] { return manager->manager->status_json().find("\"10.0.0.1\"") != std::string::npos &&
+                                    manager->manager->status_json().find("\"10.0.0.2\"") != std::string::npos; }));
+    write_all();
+    std::this_thread::sleep_for(std::chrono::milliseconds(3500));  // past the time at which unconfirmed links are dropped
+    write_all();
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, FabricPair, ::testing::Bool(),
+                         [](const auto &info) { return std::string(info.param ? "Direct" : "Payload"); });
+
+TEST(Device, RefusesBadConfigurationWithOneLine) {
+    snic_device_ops ops = {};
+    ops.map = [](void *, uint64_t, size_t *, bool) -> void * { return nullptr; };
+    ops.message = [](void *, unsigned) {};
+    ops.line = [](void *, bool) {};
+    auto error_of = [&](snic_device_config c) {
+        char err[256] = "";
+        EXPECT_EQ(snic_device_create(&c, nullptr, 0, &ops, nullptr, err, sizeof err), nullptr);
+        return std::string(err);
+    };
+    snic_device_config c = {};
+    c.ip = "10.0.0.999";
+    EXPECT_EQ(error_of(c), "ip '10.0.0.999' is not an IPv4 address like 10.0.0.1");
+    c.ip = "10.0.0.1";
+    c.vectors = 33;
+    EXPECT_EQ(error_of(c), "vectors 33 is not in 1..32");
+    c.vectors = 0;
+    c.prefix = 32;
+    EXPECT_EQ(error_of(c), "prefix 32 is not in 1..31");
+}
+
+TEST(Device, LineInterruptFollowsCauseAndMask) {
+    DeviceBoard board{"", "10.0.0.1", 8 << 20, true, false};
+    Guest g{board};
+    g.start();
+    board.write_register(SNIC_REG_IRQ_MASK, 1, 4);
+    EXPECT_TRUE(board.line_level) << "admin completions have raised cause bit 0";
+    board.write_register(SNIC_REG_IRQ_CAUSE, 1, 4);
+    EXPECT_FALSE(board.line_level);
+    EXPECT_EQ(snic_device_mmio_read(board.device(), 0, SNIC_REG_IRQ_CAUSE, 4) & 1, 0u);
+}
+
+TEST(Device, OddAccessesReadZeroAndWriteNothing) {
+    DeviceBoard board{"", "10.0.0.1", 8 << 20};
+    for (unsigned size : {1u, 2u, 8u}) EXPECT_EQ(snic_device_mmio_read(board.device(), 0, 2, size), 0u);
+    EXPECT_EQ(snic_device_mmio_read(board.device(), 0, SNIC_REG_AQ_DOORBELL, 4), 0u);
+    EXPECT_EQ(snic_device_mmio_read(board.device(), 0, 1ull << 40, 4), 0u);
+    EXPECT_EQ(snic_device_mmio_read(board.device(), 1, 0, 4), 0u);
+    snic_device_mmio_write(board.device(), 0, SNIC_REG_CTRL, 1, 1);
+    snic_device_mmio_write(board.device(), 2, 1ull << 40, 1, 4);
+    snic_device_mmio_write(board.device(), 0, SNIC_REG_CTRL, SNIC_CTRL_ENABLE, 4);  // with AQ_SIZE 0
+    EXPECT_TRUE(board.run([&] { return snic_device_mmio_read(board.device(), 0, SNIC_REG_ERROR, 4) == SNIC_FATAL_AQ_CONFIG; }));
+    board.write_register(SNIC_REG_CTRL, SNIC_CTRL_RESET, 4);
+    EXPECT_TRUE(board.run([&] { return snic_device_mmio_read(board.device(), 0, SNIC_REG_STATUS, 4) == 0; }));
+}
+
+TEST(Ring, ConsumerRefusesWhatLiesOutsideTheMapping) {
+    fabric::Fd fd = fabric::make_memfd("ring", FABRIC_RING_STRIDE);
+    fabric::Mapping m = fabric::Mapping::of(fd, 0, FABRIC_RING_STRIDE);
+    fabric::RingWriter w(m.data());
+    fabric::RingReader r(m.data());
+    auto record = w.reserve(100);
+    fabric_msg msg = {};
+    msg.size = 100;
+    msg.type = FABRIC_ACK;
+    std::memcpy(record.data(), &msg, sizeof msg);
+    w.commit();
+    EXPECT_EQ(r.front().size(), 100u);
+    r.pop();
+    msg.size = 0x7FFFFFFF;
+    record = w.reserve(64);
+    std::memcpy(record.data(), &msg, sizeof msg);
+    w.commit();
+    EXPECT_TRUE(r.front().empty());
+    EXPECT_TRUE(r.broken());
+}
+
+TEST(Ring, RecordsSurviveManyWraps) {
+    fabric::Fd fd = fabric::make_memfd("ring", FABRIC_RING_STRIDE);
+    fabric::Mapping m = fabric::Mapping::of(fd, 0, FABRIC_RING_STRIDE);
+    fabric::RingWriter w(m.data());
+    fabric::RingReader r(m.data());
+    uint32_t written = 0, seen = 0;
+    for (int round = 0; round < 20000; round++) {
+        uint32_t size = 64 + (round * 7919u) % 33000;
+        auto record = w.reserve(size);
+        if (record.empty()) {
+            auto got = r.front();
+            ASSERT_FALSE(got.empty());
+            fabric_msg msg;
+            std::memcpy(&msg, got.data(), sizeof msg);
+            ASSERT_EQ(msg.psn, seen++);
+            r.pop();
+            continue;
+        }
+        fabric_msg msg = {};
+        msg.size = size;
+        msg.type = FABRIC_ACK;
+        msg.psn = written++;
+        std::memcpy(record.data(), &msg, sizeof msg);
+        w.commit();
+    }
+    EXPECT_GT(seen, 1000u);
+}
+
+TEST(Manager, RefusesNonsenseOnTheControlSocketWithAReason) {
+    std::string error;
+    auto m = fabric::Manager::create(socket_path() + ".m", &error);
+    ASSERT_TRUE(m) << error;
+    EXPECT_NE(m->control("hello").find("not a JSON object"), std::string::npos);
+    EXPECT_NE(m->control("{\"cmd\":\"fly\"}").find("unknown cmd 'fly'"), std::string::npos);
+    EXPECT_NE(m->control("{\"cmd\":\"faults\",\"loss_ppm\":1000001}").find("from 0 to 1000000"), std::string::npos);
+    EXPECT_NE(m->control("{\"cmd\":\"faults\",\"los\":1}").find("unknown fault 'los'"), std::string::npos);
+    EXPECT_EQ(m->control("{\"cmd\":\"status\"}").find("{\"faults\""), 0u);
+    EXPECT_FALSE(fabric::Manager::create(socket_path() + ".m", &error));
+    EXPECT_NE(error.find("served by another process"), std::string::npos);
+}
+
+}  // namespace
