@@ -50,8 +50,8 @@ int WSPAPI san_connect(SOCKET handle, const sockaddr *name, int length, LPWSABUF
     sockaddr_in peer;
     memcpy(&peer, name, sizeof peer);
     sanproxy_connect connect = {};
-    connect.dst_ip = ntohl(peer.sin_addr.s_addr);
-    connect.dst_port = ntohs(peer.sin_port);
+    connect.dst_ip = swap32(peer.sin_addr.s_addr);
+    connect.dst_port = swap16(peer.sin_port);
     connect.timeout_ms = connect_timeout_ms;
     if (connect.dst_ip == 0 || connect.dst_port == 0) return fail(error, WSAEADDRNOTAVAIL);
     // Local traffic is TCP's; this error sends the switch there.
@@ -74,8 +74,8 @@ int WSPAPI san_connect(SOCKET handle, const sockaddr *name, int length, LPWSABUF
         s->state = State::connecting;
         s->peer = peer;
         connect.qp = s->qp_id;
-        connect.src_ip = ntohl(s->local.sin_addr.s_addr);
-        connect.src_port = ntohs(s->local.sin_port);
+        connect.src_ip = swap32(s->local.sin_addr.s_addr);
+        connect.src_port = swap16(s->local.sin_port);
     }
     if (connect.src_ip == 0 && process->nic.limits().address_count) connect.src_ip = process->nic.limits().addresses[0].ip;
     const uint32_t result = process->nic.request(SANPROXY_IOCTL_CONNECT, connect);

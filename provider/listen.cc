@@ -13,8 +13,8 @@ constexpr uint32_t default_backlog = 128, max_backlog = 1024;
 sockaddr_in address(uint32_t ip, uint16_t port) {
     sockaddr_in a = {};
     a.sin_family = AF_INET;
-    a.sin_addr.s_addr = htonl(ip);
-    a.sin_port = htons(port);
+    a.sin_addr.s_addr = swap32(ip);
+    a.sin_port = swap16(port);
     return a;
 }
 
@@ -115,8 +115,8 @@ int WSPAPI san_listen(SOCKET handle, int backlog, LPINT error) {
             return fail(error, WSAEISCONN);
         if (s->state != State::bound && s->state != State::listening) return fail(error, WSAEINVAL);
         listen.id = s->listener_id;
-        listen.ip = ntohl(s->local.sin_addr.s_addr);
-        listen.port = ntohs(s->local.sin_port);
+        listen.ip = swap32(s->local.sin_addr.s_addr);
+        listen.port = swap16(s->local.sin_port);
         listen.cookie = s->handle;
     }
     const uint32_t result = process->nic.request(SANPROXY_IOCTL_LISTEN, listen);

@@ -58,7 +58,7 @@ int address_list(LPVOID out, DWORD out_length, LPDWORD returned) {
     list->iAddressCount = static_cast<INT>(count);
     for (uint32_t i = 0; i < count; ++i) {
         addresses[i].sin_family = AF_INET;
-        addresses[i].sin_addr.s_addr = htonl(query.addresses[i].ip);
+        addresses[i].sin_addr.s_addr = swap32(query.addresses[i].ip);
         list->Address[i].lpSockaddr = reinterpret_cast<sockaddr *>(&addresses[i]);
         list->Address[i].iSockaddrLength = sizeof(sockaddr_in);
     }

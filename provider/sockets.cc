@@ -69,7 +69,7 @@ int WSPAPI san_bind(SOCKET handle, const sockaddr *name, int length, LPINT error
         if (process->nic.query(query) != SANPROXY_OK) return fail(error, WSAENETDOWN);
         bool ours = false;
         for (uint32_t i = 0; i < query.address_count && i < SANPROXY_MAX_ADDRESSES; ++i)
-            ours |= htonl(query.addresses[i].ip) == address.sin_addr.s_addr;
+            ours |= swap32(query.addresses[i].ip) == address.sin_addr.s_addr;
         if (!ours) return fail(error, WSAEADDRNOTAVAIL);
     }
     Guard guard(s->lock);

@@ -85,7 +85,9 @@ extern "C" int WSPAPI WSPStartupEx(WORD version, LPWSPDATA data, LPWSAPROTOCOL_I
     process->upcalls = *upcalls; // the most recent one counts
     fill_table(*table);
     data->wVersion = data->wHighVersion = version_2_2;
-    lstrcpynW(data->szDescription, reinterpret_cast<LPCWSTR>(L"sanlab SAN service provider"), WSPDESCRIPTION_LEN);
+    static constexpr wchar_t description[] = L"sanlab SAN service provider";
+    static_assert(sizeof description <= sizeof data->szDescription);
+    memcpy(data->szDescription, description, sizeof description);
     return 0;
 }
 

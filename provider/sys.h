@@ -15,6 +15,10 @@
 
 namespace sanprov {
 
+// Host to network order and back.
+inline uint32_t swap32(uint32_t n) { return __builtin_bswap32(n); }
+inline uint16_t swap16(uint16_t n) { return __builtin_bswap16(n); }
+
 class CriticalSection {
   public:
     CriticalSection() { InitializeCriticalSection(&cs_); }
