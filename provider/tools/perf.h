@@ -4,7 +4,7 @@
 // report. Names, options and columns are perftest's.
 #pragma once
 
-#include "switch/switch.h"
+#include "channel.h"
 
 namespace sanperf {
 
@@ -72,19 +72,7 @@ class Report {
     double memcpy_rate_ = 0;
 };
 
-// Memory from VirtualAlloc.
-class Buffer {
-  public:
-    ~Buffer() { free(); }
-    bool alloc(uint64_t bytes);
-    void free();
-    unsigned char *data() const { return data_; }
-    uint64_t size() const { return size_; }
-
-  private:
-    unsigned char *data_ = nullptr;
-    uint64_t size_ = 0;
-};
+using santools::Buffer;
 
 // What the two sides say to each other.
 enum class Say : uint32_t { hello = 1, start, ready, done, result, bye };
@@ -102,31 +90,24 @@ struct Message {
 
 class Peer {
   public:
-    ~Peer();
     // Both return 0 or a Winsock error, with *what.
     int listen_and_accept(const Options &options, const char **what);
     int connect(const Options &options, const char **what);
 
     int tell(const Message &message);
+    // WSAEPROTOTYPE: it was another message, which is stored all the same.
     int hear(Message &message, Say expected);
 
     sanswitch::Socket data;
 
   private:
-    static constexpr unsigned slots = 8;
-    int prepare_control();
-    int post_receive(unsigned slot);
-
-    sanswitch::Socket listener_, control_;
-    Buffer memory_;
-    HANDLE memory_handle_ = nullptr;
-    sanswitch::Operation receives_[slots], send_;
-    unsigned next_ = 0;
-    uint32_t timeout_ms_ = 30000;
+    sanswitch::Socket listener_;
+    santools::Channel control_;
 };
 
 // What a test works with, on either side.
 struct Run {
+    Run(const Options &o, Peer &p) : options(o), peer(p) {}
     const Options &options;
     Peer &peer;
     Buffer local;  // what is sent from or received into

@@ -55,7 +55,7 @@ bool check_ping_pong(const unsigned char *at, const Run &run) {
 }
 
 int client_size(const Options &options, Peer &peer, uint32_t size, Result &result, const char **what) {
-    Run run{options, peer, {}, nullptr, {}, 0, 0, 0, 0};
+    Run run(options, peer);
     run.size = size;
     run.iterations = default_iterations(options, size);
     run.slots = slots_for(options, size);
@@ -117,7 +117,7 @@ int client_size(const Options &options, Peer &peer, uint32_t size, Result &resul
 }
 
 int server_size(const Options &options, Peer &peer, const Message &start, bool &good, const char **what) {
-    Run run{options, peer, {}, nullptr, {}, 0, 0, 0, 0};
+    Run run(options, peer);
     run.size = start.size;
     run.iterations = start.iterations;
     run.slots = start.slots;
