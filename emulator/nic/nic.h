@@ -173,6 +173,8 @@ class Nic {
     fabric_nak place_send(Qp &qp, const fabric_msg &msg, std::span<const std::byte> tail, snic_wc_status &local);
     fabric_nak place_write(Qp &qp, const fabric_msg &msg, std::span<const std::byte> tail);
     enum class ReadResult : uint8_t { done, link_full, refused };
+    fabric_msg read_response(const Qp &qp, const fabric_msg &request) const;
+    void repeat_read(Qp &qp, const fabric_msg &msg);
     ReadResult answer_read(Qp &qp, const fabric_msg &msg, std::span<const std::byte> tail, fabric_nak &nak);
     void refuse(Qp &qp, uint32_t psn, fabric_nak nak, snic_wc_status local);
     bool send_nak(Qp &qp, uint32_t psn, fabric_nak nak);

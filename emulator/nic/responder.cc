@@ -20,9 +20,8 @@ void Nic::handle_request(Qp &qp, const fabric_msg &msg, std::span<const std::byt
     int32_t ahead = seq_diff(msg.psn, qp.epsn);
     if (ahead < 0) {
         qp.counters.duplicate_request++;
-        fabric_nak nak = kGranted;
         if (msg.type == FABRIC_READ)
-            answer_read(qp, msg, tail, nak);  // its response may have been lost; refused or full: the time-out asks again
+            repeat_read(qp, msg);
         else
             qp.ack_owed = true, schedule(qp);
         return;
@@ -188,6 +187,32 @@ fabric_nak Nic::place_write(Qp &qp, const fabric_msg &msg, std::span<const std::
     return kGranted;
 }
 
+// The response to an earlier READ may have been lost. What comes inline is fetched again, and the requester takes it once. What we
+// put into the requester's RAM ourselves is there already, and must not be put there again: the requester may have had the first
+// response, and use the memory for something else by now.
+void Nic::repeat_read(Qp &qp, const fabric_msg &msg) {
+    bool pending = std::any_of(qp.reads.begin(), qp.reads.end(), [&](const PendingRead &r) { return r.msg.psn == msg.psn; });
+    if (pending) return;
+    fabric_nak nak = kGranted;
+    if (!(msg.flags & FABRIC_FLAG_DIRECT)) {
+        answer_read(qp, msg, {}, nak);  // refused or full: the time-out asks again
+        return;
+    }
+    std::span<std::byte> record = start_message(qp.peer, read_response(qp, msg), 0);
+    if (!record.empty()) finish_message(qp.peer, record);
+}
+
+fabric_msg Nic::read_response(const Qp &qp, const fabric_msg &request) const {
+    fabric_msg out = {};
+    out.type = FABRIC_READ_RESPONSE;
+    out.flags = request.flags & FABRIC_FLAG_DIRECT;
+    out.dst_qpn = qp.remote_qpn;
+    out.src_qpn = qp.handle;
+    out.psn = request.psn;
+    out.length = request.length;
+    return out;
+}
+
 Nic::ReadResult Nic::answer_read(Qp &qp, const fabric_msg &msg, std::span<const std::byte> tail, fabric_nak &nak) {
     auto refused = [&](fabric_nak why) {
         nak = why;
@@ -205,16 +230,9 @@ Nic::ReadResult Nic::answer_read(Qp &qp, const fabric_msg &msg, std::span<const 
         if (!guest_pieces(host_, mr->pages, msg.remote_va - mr->va, msg.length, false, from))
             return refused(FABRIC_NAK_OPERATIONAL);
     }
-    fabric_msg out = {};
-    out.type = FABRIC_READ_RESPONSE;
-    out.flags = static_cast<uint8_t>(direct ? FABRIC_FLAG_DIRECT : 0);
-    out.dst_qpn = qp.remote_qpn;
-    out.src_qpn = qp.handle;
-    out.psn = msg.psn;
-    out.length = msg.length;
-    std::span<std::byte> record = start_message(qp.peer, out, direct ? 0 : msg.length);
+    std::span<std::byte> record = start_message(qp.peer, read_response(qp, msg), direct ? 0 : msg.length);
     if (record.empty()) return ReadResult::link_full;
-    if (!direct) to.add(record.data() + sizeof out, msg.length);
+    if (!direct) to.add(record.data() + sizeof(fabric_msg), msg.length);
     copy_pieces(to, from);
     finish_message(qp.peer, record);
     qp.counters.tx_segments++;
