@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// Rules of connecting, listening, accepting and closing; two machines.
+#include "conformance.h"
+
+#include <cstring>
+
+using namespace santest;
+using sanswitch::procs;
+
+namespace {
+
+struct Seen {
+    DWORD thread;
+    int calls, answer;
+    uint32_t caller_ip, callee_ip;
+    uint16_t callee_port;
+};
+
+int CALLBACK condition(LPWSABUF caller, LPWSABUF, LPQOS, LPQOS, LPWSABUF callee, LPWSABUF, GROUP *, DWORD_PTR data) {
+    auto &seen = *reinterpret_cast<Seen *>(data);
+    seen.thread = GetCurrentThreadId();
+    ++seen.calls;
+    seen.caller_ip = __builtin_bswap32(reinterpret_cast<sockaddr_in *>(caller->buf)->sin_addr.s_addr);
+    seen.callee_ip = __builtin_bswap32(reinterpret_cast<sockaddr_in *>(callee->buf)->sin_addr.s_addr);
+    seen.callee_port = __builtin_bswap16(reinterpret_cast<sockaddr_in *>(callee->buf)->sin_port);
+    return seen.answer;
+}
+
+// WSPAccept once there is something to accept; INVALID_SOCKET and the error otherwise.
+SOCKET accept_with(Socket &l, Seen &seen, int &error) {
+    const uint64_t end = sanswitch::now_ms() + patience_ms;
+    for (;;) {
+        sockaddr_in peer;
+        int length = sizeof peer;
+        error = 0;
+        SOCKET s = procs().lpWSPAccept(l.handle(), reinterpret_cast<sockaddr *>(&peer), &length, condition,
+                                       reinterpret_cast<DWORD_PTR>(&seen), &error);
+        if (s != INVALID_SOCKET || error != WSAEWOULDBLOCK || sanswitch::now_ms() > end) return s;
+        Sleep(1);
+    }
+}
+
+int connect_to(Context &t, Socket &s) {
+    int error = s.open();
+    if (!error) error = s.bind(t.own_ip, santools::any_port());
+    return error ? error : s.connect(t.peer_ip, t.port, patience_ms);
+}
+
+void close_raw(SOCKET s) {
+    int ignored;
+    procs().lpWSPCloseSocket(s, &ignored);
+}
+
+} // namespace
+
+PAIR(71, "WSPConnect is asynchronous: WSAEWOULDBLOCK, then FD_CONNECT") {
+    Socket listener, s;
+    if (!t.listener(listener, 1)) return;
+    EXPECT_EQ(0, s.open());
+    EXPECT_EQ(0, s.bind(t.own_ip, santools::any_port()));
+    HANDLE event = CreateEventA(nullptr, TRUE, FALSE, nullptr);
+    int error = 0;
+    EXPECT_EQ(0, procs().lpWSPEventSelect(s.handle(), event, FD_CONNECT, &error));
+    sockaddr_in a = {};
+    a.sin_family = AF_INET;
+    a.sin_addr.s_addr = __builtin_bswap32(t.peer_ip);
+    a.sin_port = __builtin_bswap16(t.port);
+    EXPECT_EQ(SOCKET_ERROR, procs().lpWSPConnect(s.handle(), reinterpret_cast<sockaddr *>(&a), sizeof a, nullptr, nullptr,
+                                                 nullptr, nullptr, &error));
+    EXPECT_EQ(WSAEWOULDBLOCK, error);
+    EXPECT_EQ(WAIT_OBJECT_0, WaitForSingleObject(event, patience_ms));
+    WSANETWORKEVENTS events;
+    EXPECT_EQ(0, procs().lpWSPEnumNetworkEvents(s.handle(), event, &events, &error));
+    EXPECT_EQ(FD_CONNECT, events.lNetworkEvents);
+    EXPECT_EQ(0, events.iErrorCode[FD_CONNECT_BIT]);
+    // Fetched is cleared.
+    EXPECT_EQ(WAIT_TIMEOUT, WaitForSingleObject(event, 0));
+    EXPECT_EQ(0, procs().lpWSPEnumNetworkEvents(s.handle(), event, &events, &error));
+    EXPECT_EQ(0, events.lNetworkEvents);
+    t.sync();
+    CloseHandle(event);
+}
+PARTNER(71) {
+    Socket listener, s;
+    if (!t.listener(listener, 1)) return;
+    EXPECT_EQ(0, listener.accept(s, patience_ms));
+    t.sync();
+}
+
+PAIR(77, "Backlog full: refused at once with WSAECONNREFUSED") {
+    Socket listener, first, second;
+    if (!t.listener(listener, 1)) return;
+    HANDLE event = CreateEventA(nullptr, TRUE, FALSE, nullptr);
+    int error = 0;
+    // The first stays in the queue, unanswered.
+    EXPECT_EQ(0, first.open());
+    EXPECT_EQ(0, first.bind(t.own_ip, santools::any_port()));
+    EXPECT_EQ(0, procs().lpWSPEventSelect(first.handle(), event, FD_CONNECT, &error));
+    sockaddr_in a = {};
+    a.sin_family = AF_INET;
+    a.sin_addr.s_addr = __builtin_bswap32(t.peer_ip);
+    a.sin_port = __builtin_bswap16(t.port);
+    procs().lpWSPConnect(first.handle(), reinterpret_cast<sockaddr *>(&a), sizeof a, nullptr, nullptr, nullptr, nullptr,
+                         &error);
+    EXPECT_EQ(WSAEWOULDBLOCK, error);
+    t.sync(); // the partner has seen it
+    const uint64_t begin = sanswitch::now_ms();
+    EXPECT_EQ(WSAECONNREFUSED, connect_to(t, second));
+    EXPECT(sanswitch::now_ms() - begin < 2000);
+    t.sync();
+    CloseHandle(event);
+}
+PARTNER(77) {
+    Socket l;
+    if (!t.listener(l, 1)) return;
+    Seen seen = {0, 0, CF_DEFER, 0, 0, 0};
+    int error;
+    accept_with(l, seen, error); // it has arrived, and stays
+    EXPECT_EQ(WSATRY_AGAIN, error);
+    t.sync();
+    t.sync();
+}
+
+PAIR(80, "The condition function runs in the caller's thread, before anything is said to the peer; CF_REJECT refuses") {
+    Socket listener, s;
+    if (!t.listener(listener, 4)) return;
+    EXPECT_EQ(WSAECONNREFUSED, connect_to(t, s));
+    EXPECT_EQ(0, connect_to(t, s));
+    t.sync();
+}
+PARTNER(80) {
+    Socket l;
+    if (!t.listener(l, 4)) return;
+    Seen seen = {0, 0, CF_REJECT, 0, 0, 0};
+    int error;
+    EXPECT_EQ(INVALID_SOCKET, accept_with(l, seen, error));
+    EXPECT_EQ(WSAECONNREFUSED, error);
+    EXPECT_EQ(GetCurrentThreadId(), seen.thread);
+    EXPECT_EQ(1, seen.calls);
+    EXPECT_EQ(t.peer_ip, seen.caller_ip);
+    EXPECT_EQ(t.own_ip, seen.callee_ip);
+    EXPECT_EQ(t.port, seen.callee_port);
+    seen.answer = CF_ACCEPT;
+    const LONG created = sanswitch::counters().handles_created;
+    SOCKET accepted = accept_with(l, seen, error);
+    EXPECT(accepted != INVALID_SOCKET);
+    EXPECT_EQ(created + 1, sanswitch::counters().handles_created);
+    t.sync();
+    close_raw(accepted);
+}
+
+PAIR(86, "More requests in the queue: the listener's event is set again") {
+    Socket l, a, b;
+    if (!t.listener(l, 4)) return;
+    EXPECT_EQ(0, connect_to(t, a)); // accepted with the deferred one
+    t.sync();
+    EXPECT_EQ(0, connect_to(t, b));
+    t.sync();
+}
+PARTNER(86) {
+    Socket l, first, second;
+    if (!t.listener(l, 4)) return;
+    Seen seen = {0, 0, CF_DEFER, 0, 0, 0};
+    int error;
+    accept_with(l, seen, error);
+    EXPECT_EQ(WSATRY_AGAIN, error);
+    EXPECT_EQ(0, l.accept(first, patience_ms)); // the deferred one is still the first
+    t.sync();
+    EXPECT_EQ(0, l.accept(second, patience_ms)); // sleeps on the event
+    t.sync();
+}
+
+PAIR(88, "An early message is kept until a receive is posted") {
+    Socket s;
+    if (!t.connect(s)) return;
+    Memory m;
+    EXPECT_EQ(0, m.make(s, 4096));
+    memset(m.data(), 0x5a, 256);
+    Operation op;
+    op.prepare(false);
+    const Piece piece = m.piece(0, 256);
+    EXPECT_EQ(0, s.send(op, &piece, 1));
+    DWORD bytes;
+    t.sync();
+    EXPECT_EQ(0, s.wait(op, bytes, patience_ms));
+    EXPECT_EQ(256, bytes);
+    t.sync();
+}
+PARTNER(88) {
+    Socket s;
+    if (!t.connect(s)) return;
+    t.sync(); // it has been sent
+    Sleep(500);
+    Memory m;
+    EXPECT_EQ(0, m.make(s, 4096));
+    DWORD bytes = 0;
+    EXPECT_EQ(0, recv_now(s, m.piece(0, 4096), bytes));
+    EXPECT_EQ(256, bytes);
+    for (int i = 0; i < 256; ++i) EXPECT_EQ(0x5a, m.data()[i]);
+    t.sync();
+}
+
+PAIR(160, "Close: the peer's posted receives end with WSAECONNRESET") {
+    Socket s;
+    if (!t.connect(s)) return;
+    t.sync();
+    EXPECT_EQ(0, s.close());
+    t.sync();
+}
+PARTNER(160) {
+    Socket s;
+    if (!t.connect(s)) return;
+    Memory m;
+    EXPECT_EQ(0, m.make(s, 4096));
+    Operation polled, notified;
+    notified.event = CreateEventA(nullptr, TRUE, FALSE, nullptr);
+    polled.prepare(false);
+    notified.prepare(true);
+    const Piece a = m.piece(0, 64), b = m.piece(64, 64);
+    EXPECT_EQ(0, s.recv(polled, &a, 1));
+    EXPECT_EQ(0, s.recv(notified, &b, 1));
+    t.sync();
+    DWORD bytes = 1;
+    EXPECT_EQ(WSAECONNRESET, s.wait(polled, bytes, patience_ms));
+    EXPECT_EQ(0, polled.notifications);
+    EXPECT_EQ(WSAECONNRESET, s.wait(notified, bytes, patience_ms));
+    EXPECT_EQ(1, notified.notifications);
+    EXPECT_EQ(WSAECONNRESET, notified.error);
+    EXPECT_EQ(0, notified.bytes);
+    // Later posts tell the same.
+    Operation late;
+    late.prepare(false);
+    EXPECT_EQ(WSAECONNRESET, s.recv(late, &a, 1));
+    t.sync();
+    CloseHandle(notified.event);
+}
+
+PAIR(161, "Close completes what is pending with WSA_OPERATION_ABORTED, exactly once") {
+    Socket s;
+    if (!t.connect(s)) return;
+    Memory m;
+    EXPECT_EQ(0, m.make(s, 65536));
+    constexpr int n = 100; // beyond the depth of the rings
+    static Operation ops[n];
+    for (int i = 0; i < n; ++i) {
+        ops[i].prepare(i % 2);
+        const Piece piece = m.piece(i * 64, 64);
+        EXPECT_EQ(0, s.recv(ops[i], &piece, 1));
+    }
+    const uint64_t begin = sanswitch::now_ms();
+    EXPECT_EQ(0, s.close());
+    EXPECT(sanswitch::now_ms() - begin < 2000);
+    for (int i = 0; i < n; ++i) {
+        EXPECT(ops[i].finished());
+        EXPECT_EQ(WSA_OPERATION_ABORTED, ops[i].overlapped.OffsetHigh);
+        EXPECT_EQ(i % 2, ops[i].notifications);
+    }
+    t.sync();
+}
+PARTNER(161) {
+    Socket s;
+    if (!t.connect(s)) return;
+    t.sync();
+}
+
+PAIR(165, "Close during connect aborts it promptly") {
+    Socket l, s;
+    if (!t.listener(l, 1)) return;
+    EXPECT_EQ(0, s.open());
+    EXPECT_EQ(0, s.bind(t.own_ip, santools::any_port()));
+    EXPECT_EQ(WSAETIMEDOUT, s.connect(t.peer_ip, t.port, 100)); // nobody accepts
+    const uint64_t begin = sanswitch::now_ms();
+    EXPECT_EQ(0, s.close());
+    EXPECT(sanswitch::now_ms() - begin < 2000);
+    t.sync();
+}
+PARTNER(165) {
+    Socket l;
+    if (!t.listener(l, 1)) return;
+    t.sync();
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// santest.exe: the conformance program. One line per rule: "WSD-117 pass", "fail" with expected and seen, or "n/a" with the
+// reason. `santest --serve` is the partner for those that take two machines.
+#include "conformance.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace santest {
+
+namespace {
+
+struct Options {
+    bool serve = false, list = false;
+    uint32_t server_ip = 0;
+    uint16_t port = 18600;
+    uint32_t timeout_ms = 30000;
+    const char *filter = nullptr;
+    const char *report = nullptr;
+    const char *provider = nullptr;
+};
+
+constexpr uint32_t run_magic = 0x54534554;
+// From the client: run your half of that check, or (id 0) end.
+struct Order {
+    uint32_t magic;
+    uint32_t id;
+    uint32_t client_ip;
+};
+
+void usage(FILE *out) {
+    fprintf(out, "Usage: santest [options]           checks that take one machine\n"
+                 "       santest [options] SERVER    all checks, with the partner at that address\n"
+                 "       santest --serve [options]   be the partner\n\n"
+                 "  -p, --port=N        first port to use (default 18600; as many as there are rules)\n"
+                 "      --filter=TEXT   only rules whose id begins so (WSD-1, WSD-140, ...)\n"
+                 "      --list          list the rules that are checked\n"
+                 "      --report=FILE   write a table (Markdown)\n"
+                 "      --timeout=N     seconds to wait for the partner (default 30)\n"
+                 "      --provider=DLL  provider to load (default sanprov.dll)\n");
+}
+
+bool parse_ip(const char *text, uint32_t &out) {
+    unsigned a, b, c, d;
+    char rest;
+    if (sscanf(text, "%u.%u.%u.%u%c", &a, &b, &c, &d, &rest) != 4 || (a | b | c | d) > 255) return false;
+    out = a << 24 | b << 16 | c << 8 | d;
+    return true;
+}
+
+int wrong(const char *option, const char *accepted) {
+    fprintf(stderr, "santest: \"%s\" is not accepted; %s\n", option, accepted);
+    return 2;
+}
+
+const char *value_of(const char *argument, const char *name) {
+    const size_t n = strlen(name);
+    return strncmp(argument, name, n) == 0 && argument[n] == '=' ? argument + n + 1 : nullptr;
+}
+
+// 0, -1 for "help was shown", or an exit status.
+int parse(int argc, char **argv, Options &o) {
+    for (int i = 1; i < argc; ++i) {
+        const char *a = argv[i], *v;
+        if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
+            usage(stdout);
+            return -1;
+        }
+        if (strcmp(a, "--serve") == 0) o.serve = true;
+        else if (strcmp(a, "--list") == 0) o.list = true;
+        else if ((v = value_of(a, "--filter"))) o.filter = v;
+        else if ((v = value_of(a, "--report"))) o.report = v;
+        else if ((v = value_of(a, "--provider"))) o.provider = v;
+        else if ((v = value_of(a, "--timeout"))) {
+            const int n = atoi(v);
+            if (n < 1 || n > 3600) return wrong(a, "--timeout takes 1 to 3600 seconds");
+            o.timeout_ms = static_cast<uint32_t>(n) * 1000;
+        } else if ((v = value_of(a, "--port")) || (strcmp(a, "-p") == 0 && i + 1 < argc && (v = argv[++i]))) {
+            const int n = atoi(v);
+            if (n < 1 || n > 65000) return wrong(a, "--port takes 1 to 65000");
+            o.port = static_cast<uint16_t>(n);
+        } else if (a[0] == '-') return wrong(a, "santest --help lists the options");
+        else if (!parse_ip(a, o.server_ip)) return wrong(a, "an IPv4 address like 10.0.0.1 is");
+    }
+    return 0;
+}
+
+bool selected(const Options &o, const Check &check) {
+    char name[16];
+    snprintf(name, sizeof name, "WSD-%03u", check.id);
+    return !o.filter || strncmp(name, o.filter, strlen(o.filter)) == 0;
+}
+
+struct Totals {
+    unsigned passed = 0, failed = 0, skipped = 0;
+};
+
+void report_line(FILE *report, const Check &check, const char *verdict, const char *text, Totals &totals) {
+    printf("WSD-%03u %s%s%s\n", check.id, verdict, *text ? ": " : "", text);
+    fflush(stdout);
+    if (report) fprintf(report, "| WSD-%03u | %s | %s | %s |\n", check.id, check.text, verdict, text);
+    ++(strcmp(verdict, "pass") == 0 ? totals.passed : strcmp(verdict, "fail") == 0 ? totals.failed : totals.skipped);
+}
+
+int serve(const Options &o) {
+    Socket listener;
+    santools::Channel channel;
+    int error = listener.open();
+    if (!error) error = listener.bind(0, o.port);
+    if (!error) error = listener.listen(4);
+    if (!error) error = listener.accept(channel.socket, o.timeout_ms);
+    if (!error) error = channel.start(o.timeout_ms);
+    if (error) {
+        fprintf(stderr, "santest: no client came: error %d\n", error);
+        return 1;
+    }
+    uint32_t own_ip = 0;
+    sanswitch::addresses(&own_ip, 1);
+    for (;;) {
+        Order order = {};
+        error = channel.hear(&order, sizeof order);
+        if (error || order.magic != run_magic) {
+            fprintf(stderr, "santest: the client is gone: error %d\n", error);
+            return 1;
+        }
+        if (order.id == 0) return 0;
+        Check *check = first_check;
+        while (check && check->id != order.id) check = check->next;
+        Context t;
+        t.client = false;
+        t.own_ip = own_ip;
+        t.peer_ip = channel.socket.peer_ip();
+        t.port = static_cast<uint16_t>(o.port + order.id + 1);
+        t.attach(&channel);
+        if (check && check->partner) check->partner(t);
+        else t.fail("partner: it does not know this check");
+        t.finish();
+        if (t.channel_lost) return 1;
+    }
+}
+
+int run(const Options &o) {
+    FILE *report = o.report ? fopen(o.report, "w") : nullptr;
+    if (o.report && !report) return wrong(o.report, "--report needs a file that can be written");
+    if (report) fprintf(report, "| id | rule | result | remark |\n|---|---|---|---|\n");
+    santools::Channel channel;
+    uint32_t own_ip = 0;
+    sanswitch::addresses(&own_ip, 1);
+    if (o.server_ip) {
+        int error = santools::connect_patiently(channel.socket, own_ip, o.server_ip, o.port, o.timeout_ms);
+        if (!error) error = channel.start(o.timeout_ms);
+        if (error) {
+            fprintf(stderr, "santest: no partner at that address: error %d (start `santest --serve` there)\n", error);
+            return 1;
+        }
+    }
+    Totals totals;
+    bool lost = false;
+    for (Check *check = first_check; check; check = check->next) {
+        if (!selected(o, *check)) continue;
+        if (check->pair && (!o.server_ip || lost)) {
+            report_line(report, *check, lost ? "fail" : "n/a", lost ? "the partner is gone" : "takes a partner", totals);
+            continue;
+        }
+        Context t;
+        t.own_ip = own_ip;
+        t.peer_ip = o.server_ip;
+        t.port = static_cast<uint16_t>(o.port + check->id + 1);
+        if (check->pair) {
+            const Order order = {run_magic, check->id, own_ip};
+            if (channel.tell(&order, sizeof order)) lost = true;
+            t.attach(&channel);
+        }
+        if (!lost) check->body(t);
+        t.finish();
+        lost |= t.channel_lost;
+        report_line(report, *check, t.failed() || lost ? "fail" : "pass", t.text(), totals);
+    }
+    if (o.server_ip && !lost) {
+        const Order end = {run_magic, 0, 0};
+        channel.tell(&end, sizeof end);
+    }
+    if (report) fclose(report);
+    printf("%u passed, %u failed, %u skipped\n", totals.passed, totals.failed, totals.skipped);
+    return totals.failed ? 1 : 0;
+}
+
+} // namespace
+
+} // namespace santest
+
+int main(int argc, char **argv) {
+    using namespace santest;
+    Options o;
+    const int status = parse(argc, argv, o);
+    if (status) return status < 0 ? 0 : status;
+    if (o.list) {
+        for (Check *c = first_check; c; c = c->next)
+            if (selected(o, *c)) printf("WSD-%03u %s%s\n", c->id, c->text, c->pair ? " (pair)" : "");
+        return 0;
+    }
+    const char *what;
+    const int error = sanswitch::startup(o.provider, &what);
+    if (error) {
+        fprintf(stderr, "santest: %s failed: error %d\n", what, error);
+        return 1;
+    }
+    const int result = o.serve ? serve(o) : run(o);
+    sanswitch::shutdown();
+    return result;
+}
