@@ -71,21 +71,27 @@ HANDLE make_handle(uint32_t index, uint32_t generation) {
 }
 
 // Under s.lock.
+bool grow_slots(Socket &s) {
+    const uint32_t count = s.handle_count ? 2 * s.handle_count : 16;
+    auto *larger = static_cast<Socket::Slot *>(heap_alloc(count * sizeof(Socket::Slot)));
+    if (!larger) return false;
+    if (s.handles) memcpy(larger, s.handles, s.handle_count * sizeof(Socket::Slot));
+    heap_free(s.handles);
+    for (uint32_t i = s.handle_count; i < count; ++i) larger[i].next_free = i + 1 < count ? i + 2 : 0;
+    s.free_handle = s.handle_count + 1;
+    s.handles = larger;
+    s.handle_count = count;
+    return true;
+}
+
+// Under s.lock.
 bool take_slot(Socket &s, Registration *r) {
-    uint32_t index = 0;
-    while (index < s.handle_count && s.handles[index].registration) ++index;
-    if (index == s.handle_count) {
-        const uint32_t count = s.handle_count ? 2 * s.handle_count : 16;
-        auto *larger = static_cast<Socket::Slot *>(heap_alloc(count * sizeof(Socket::Slot)));
-        if (!larger) return false;
-        if (s.handles) memcpy(larger, s.handles, s.handle_count * sizeof(Socket::Slot));
-        heap_free(s.handles);
-        s.handles = larger;
-        s.handle_count = count;
-    }
-    s.handles[index].registration = r;
-    s.handles[index].generation = (s.handles[index].generation + 1) & 0xffff;
-    r->index = index;
+    if (s.free_handle == 0 && !grow_slots(s)) return false;
+    r->index = s.free_handle - 1;
+    Socket::Slot &slot = s.handles[r->index];
+    s.free_handle = slot.next_free;
+    slot.registration = r;
+    slot.generation = (slot.generation + 1) & 0xffff;
     return true;
 }
 
@@ -96,6 +102,8 @@ void forget(Socket &s, Registration *r) {
     } else {
         s.local_registrations.remove(r);
         s.handles[r->index].registration = nullptr;
+        s.handles[r->index].next_free = s.free_handle;
+        s.free_handle = r->index + 1;
     }
 }
 
@@ -210,7 +218,7 @@ void release_all_registrations(Socket &s) {
 void free_handles(Socket &s) {
     heap_free(s.handles);
     s.handles = nullptr;
-    s.handle_count = 0;
+    s.handle_count = s.free_handle = 0;
 }
 
 // --- the extension functions ---------------------------------------------------------------------------------------------

@@ -122,9 +122,10 @@ struct Socket {
     struct Slot {
         Registration *registration;
         uint32_t generation;
+        uint32_t next_free; // index + 1; 0: none
     };
     Slot *handles = nullptr;
-    uint32_t handle_count = 0;
+    uint32_t handle_count = 0, free_handle = 0; // index + 1
 };
 
 // socket_table.cc: handles are slots with a generation, so that a stale one is found out without touching the socket.
