@@ -224,6 +224,10 @@ SOLO(48, "Every request is validated") {
         const auto &code = codes[random64() % (sizeof codes / sizeof codes[0])];
         union {
             sanproxy_header header;
+            sanproxy_create_cq cq;
+            sanproxy_create_qp qp;
+            sanproxy_register memory;
+            sanproxy_connect connect;
             uint32_t words[200];
         } r;
         // Mostly small numbers and known ids: pure noise would get nowhere.
@@ -232,18 +236,19 @@ SOLO(48, "Every request is validated") {
             w = n % 4 == 0 ? ids[n / 4 % 16] : n % 4 == 1 ? static_cast<uint32_t>(n >> 32) : static_cast<uint32_t>(n >> 8) % 70;
         }
         if (code.code == SANPROXY_IOCTL_REGISTER) {
-            auto &m = *reinterpret_cast<sanproxy_register *>(&r);
-            if (random64() % 8) m.va = va + random64() % 65536;
-            if (random64() % 8) m.length = random64() % 70000;
+            if (random64() % 8) r.memory.va = va + random64() % 65536;
+            if (random64() % 8) r.memory.length = random64() % 70000;
         }
-        if (code.code == SANPROXY_IOCTL_CONNECT) reinterpret_cast<sanproxy_connect *>(&r)->timeout_ms = 1;
+        if (code.code == SANPROXY_IOCTL_CONNECT) r.connect.timeout_ms = 1;
         r.header.version = SANPROXY_VERSION;
         r.header.size = code.size;
         EXPECT(other.raw(code.code, &r, code.size, code.size));
         uint32_t made = 0;
-        if (r.header.result == SANPROXY_OK && code.code == SANPROXY_IOCTL_CREATE_CQ) made = reinterpret_cast<sanproxy_create_cq *>(&r)->id;
-        if (r.header.result == SANPROXY_OK && code.code == SANPROXY_IOCTL_CREATE_QP) made = reinterpret_cast<sanproxy_create_qp *>(&r)->id;
-        if (r.header.result == SANPROXY_OK && code.code == SANPROXY_IOCTL_REGISTER) made = reinterpret_cast<sanproxy_register *>(&r)->id;
+        if (r.header.result == SANPROXY_OK) {
+            if (code.code == SANPROXY_IOCTL_CREATE_CQ) made = r.cq.id;
+            if (code.code == SANPROXY_IOCTL_CREATE_QP) made = r.qp.id;
+            if (code.code == SANPROXY_IOCTL_REGISTER) made = r.memory.id;
+        }
         if (made) ids[random64() % 16] = made;
     }
 }
