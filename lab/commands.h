@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// commands.h: the commands of sanlab. Each returns the exit status; UserError becomes status 2, other exceptions status 1.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "paths.h"
+
+namespace lab {
+
+struct UpOptions {
+    unsigned guests = 2;
+    unsigned memory_mib = 512;
+    bool iommu = true;
+    std::string uri;          // of libvirt; empty: the running one, else a private one
+    std::string revoke = "key";
+    bool share_memory = true;
+    unsigned boot_seconds = 60;
+};
+int up(const Paths &paths, const UpOptions &options);
+int down(const Paths &paths);
+int status(const Paths &paths, bool json);
+
+struct RunOptions {
+    std::string where = "vm";  // host or vm
+    std::string test;          // a sanperf test, santest, or all
+    std::vector<std::string> arguments;
+    std::string json_file;     // empty: none; "-": standard output
+    unsigned from = 1, to = 2; // guests, counted from 1
+    bool direct = true;
+    std::string revoke = "key";// host
+    unsigned seconds = 300;    // for each program
+};
+int run(const Paths &paths, const RunOptions &options);
+int doctor(const Paths &paths);
+
+}  // namespace lab

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "hypervisor.h"
+
+#include <libvirt/virterror.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "background.h"
+#include "progress.h"
+
+namespace lab {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+void quiet(void *, virErrorPtr) {}  // errors come as exceptions, once
+
+std::string last_error() {
+    const virError *e = virGetLastError();
+    return e && e->message ? e->message : "unknown error";
+}
+
+// Runs in the namespace: binds the private folders over libvirt's, then becomes the daemon given as $2...
+constexpr const char *kEnter =
+    "set -e; d=$1; shift\n"
+    "mkdir -p /etc/libvirt /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt\n"
+    "mount --bind \"$d/etc\" /etc/libvirt; mount --bind \"$d/run\" /run/libvirt; mount --bind \"$d/lib\" /var/lib/libvirt\n"
+    "mount --bind \"$d/log\" /var/log/libvirt; mount --bind \"$d/cache\" /var/cache/libvirt\n"
+    "exec \"$@\"\n";
+
+pid_t read_pid(const std::string &path) {
+    std::ifstream in(path);
+    pid_t pid = 0;
+    in >> pid;
+    return pid;
+}
+
+bool alive(pid_t pid, const char *name) {
+    if (pid <= 0 || ::kill(pid, 0) < 0) return false;
+    std::ifstream in("/proc/" + std::to_string(pid) + "/comm");
+    std::string comm;
+    in >> comm;
+    return comm == name;  // not another process that got the number since
+}
+
+std::string find_daemon(const char *name) {
+    for (const char *dir : {"/usr/sbin/", "/usr/bin/", "/sbin/"})
+        if (fs::exists(std::string(dir) + name)) return std::string(dir) + name;
+    throw UserError(std::string(name) + " is not installed; install it with: apt-get install libvirt-daemon-system");
+}
+
+}  // namespace
+
+bool PrivateDaemon::running() const { return alive(read_pid(dir_ + "/libvirtd.pid"), "libvirtd"); }
+
+void PrivateDaemon::start() {
+    if (running()) return;
+    if (geteuid() != 0)
+        throw UserError("no libvirtd is running and starting one needs root; run as root, start libvirtd, or name one with --connect URI");
+    std::string libvirtd = find_daemon("libvirtd"), virtlogd = find_daemon("virtlogd");
+    Progress progress("starting a private libvirtd");
+    for (const char *sub : {"etc", "run", "lib", "log", "cache"}) fs::create_directories(dir_ + '/' + sub);
+    std::ofstream(dir_ + "/etc/qemu.conf") << "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\ncgroup_controllers = []\n"
+                                              "namespaces = []\nremember_owner = 0\n";
+    std::ofstream(dir_ + "/etc/libvirtd.conf") << "unix_sock_group = \"root\"\nunix_sock_rw_perms = \"0700\"\nauth_unix_rw = \"none\"\n";
+    std::ofstream(dir_ + "/etc/virtlogd.conf") << "";
+    auto launch = [&](const std::string &program, const std::string &name) {
+        std::string pid_file = dir_ + '/' + name + ".pid";
+        fs::remove(pid_file);
+        run_in_background({"/usr/bin/unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", kEnter, "sh", dir_, program, "--pid-file",
+                           pid_file, "--config", "/etc/libvirt/" + name + ".conf"},
+                          dir_ + "/log/" + name + ".out");
+    };
+    launch(virtlogd, "virtlogd");
+    launch(libvirtd, "libvirtd");
+    for (int i = 0; i < 200; i++) {
+        if (running() && fs::exists(dir_ + "/run/libvirt-sock")) {
+            if (virConnectPtr c = virConnectOpen(uri().c_str())) {
+                virConnectClose(c);
+                return;
+            }
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    stop();
+    throw std::runtime_error("the private libvirtd did not come up; see " + dir_ + "/log/libvirtd.out");
+}
+
+void PrivateDaemon::stop() {
+    for (const char *name : {"libvirtd", "virtlogd"}) {
+        pid_t pid = read_pid(dir_ + '/' + name + ".pid");
+        if (!alive(pid, name)) continue;
+        ::kill(pid, SIGTERM);
+        for (int i = 0; i < 100 && alive(pid, name); i++) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        if (alive(pid, name)) ::kill(pid, SIGKILL);
+    }
+    std::error_code ignored;
+    fs::remove_all(dir_, ignored);
+}
+
+std::unique_ptr<Hypervisor> Hypervisor::connect(const std::string &uri, const std::string &run, bool may_start) {
+    virSetErrorFunc(nullptr, quiet);
+    std::unique_ptr<Hypervisor> h(new Hypervisor);
+    if (!uri.empty()) {
+        h->uri_ = uri;
+        h->conn_ = virConnectOpen(uri.c_str());
+        if (!h->conn_) throw UserError("cannot connect to libvirt at '" + uri + "': " + last_error());
+        return h;
+    }
+    PrivateDaemon own(run + "/libvirt");
+    // The system's, where somebody runs it.
+    if (!own.running() && (fs::exists("/run/libvirt/libvirt-sock") || fs::exists("/run/libvirt/virtqemud-sock"))) {
+        h->conn_ = virConnectOpen("qemu:///system");
+        if (h->conn_) {
+            h->uri_ = "qemu:///system";
+            return h;
+        }
+    }
+    if (!own.running() && !may_start) throw UserError("no lab is up; start one with: sanlab up");
+    own.start();
+    h->uri_ = own.uri();
+    h->private_ = true;
+    h->conn_ = virConnectOpen(h->uri_.c_str());
+    if (!h->conn_) throw std::runtime_error("cannot connect to the private libvirtd: " + last_error());
+    return h;
+}
+
+Hypervisor::~Hypervisor() {
+    if (conn_) virConnectClose(conn_);
+}
+
+std::string Hypervisor::capabilities() {
+    char *text = virConnectGetCapabilities(conn_);
+    std::string result = text ? text : "";
+    free(text);
+    return result;
+}
+
+void Hypervisor::create(const std::string &xml) {
+    virDomainPtr d = virDomainCreateXML(conn_, xml.c_str(), 0);
+    if (!d) throw std::runtime_error("libvirt could not start the guest: " + last_error());
+    virDomainFree(d);
+}
+
+bool Hypervisor::destroy(const std::string &name) {
+    virDomainPtr d = virDomainLookupByName(conn_, name.c_str());
+    if (!d) return false;
+    virDomainDestroy(d);
+    virDomainFree(d);
+    return true;
+}
+
+Hypervisor::Info Hypervisor::info(const std::string &name) {
+    Info result;
+    virDomainPtr d = virDomainLookupByName(conn_, name.c_str());
+    if (!d) {
+        result.state = "gone";
+        return result;
+    }
+    virDomainInfo i;
+    static const char *const names[] = {"none", "running", "blocked", "paused", "shutting down", "off", "crashed", "suspended"};
+    if (virDomainGetInfo(d, &i) == 0) {
+        result.state = i.state < 8 ? names[i.state] : "unknown";
+        result.memory_kib = i.memory;
+    }
+    virDomainFree(d);
+    for (const char *dir : {"/run/libvirt/qemu/"}) {
+        pid_t pid = read_pid(dir + name + ".pid");
+        if (pid > 0) result.pid = pid;
+    }
+    return result;
+}
+
+}  // namespace lab

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// sanlab: boots guests with SAN NICs, runs RDMA traffic between them, and says how they are.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "commands.h"
+
+int main(int argc, char **argv) {
+    CLI::App app{"sanlab: a SAN (RDMA) lab without hardware"};
+    app.require_subcommand(1);
+    bool verbose = false;
+    app.add_flag("-v,--verbose", verbose, "say more on standard error");
+
+    lab::UpOptions up;
+    bool no_iommu = false, private_memory = false;
+    auto *up_cmd = app.add_subcommand("up", "boot micro guests, joined by a fabric");
+    up_cmd->add_option("--guests", up.guests, "how many")->check(CLI::Range(1, 8))->capture_default_str();
+    up_cmd->add_option("--memory", up.memory_mib, "MiB of each guest")->check(CLI::Range(192, 16384))->capture_default_str();
+    up_cmd->add_flag("--no-iommu", no_iommu, "quicker, but DMA to memory that the driver never locked goes unnoticed");
+    up_cmd->add_flag("--private-memory", private_memory, "do not share guest memory: data is copied through the fabric's rings");
+    up_cmd->add_option("--revoke", up.revoke, "kind of NIC: key or deregister")->check(CLI::IsMember({"key", "deregister"}))->capture_default_str();
+    up_cmd->add_option("--connect", up.uri, "libvirt URI (default: a running libvirtd, else a private one)");
+
+    auto *down_cmd = app.add_subcommand("down", "end the lab; leaves nothing running");
+
+    bool json = false;
+    auto *status_cmd = app.add_subcommand("status", "guests, links and counters");
+    status_cmd->add_flag("-j,--json", json, "as JSON");
+
+    lab::RunOptions run;
+    bool no_direct = false;
+    auto *run_cmd = app.add_subcommand("run", "run a test between two machines");
+    run_cmd->add_option("--on", run.where, "host: two nthost processes here; vm: two guests of the lab")
+        ->check(CLI::IsMember({"host", "vm"}))->capture_default_str();
+    run_cmd->add_option("--json", run.json_file, "also write the figures as JSON (- for standard output)");
+    run_cmd->add_option("--from", run.from, "guest that starts the traffic")->capture_default_str();
+    run_cmd->add_option("--to", run.to, "the other guest")->capture_default_str();
+    run_cmd->add_option("--timeout", run.seconds, "seconds for each program")->check(CLI::Range(1, 86400))->capture_default_str();
+    run_cmd->add_option("--revoke", run.revoke, "on host: kind of NIC")->check(CLI::IsMember({"key", "deregister"}))->capture_default_str();
+    run_cmd->add_flag("--no-direct", no_direct, "on host: copy data through the fabric's rings");
+    run_cmd->add_option("test", run.test, "write_bw, read_bw, send_bw, write_lat, read_lat, send_lat, reg_lat, reg_rate, santest, or all")
+        ->required()
+        ->check(CLI::IsMember({"write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat", "reg_lat", "reg_rate", "santest", "all"}));
+    run_cmd->footer("What follows TEST and is not an option of sanlab goes to the test program: sanlab run write_bw -s 1M -n 1000");
+    run_cmd->prefix_command();
+
+    auto *doctor_cmd = app.add_subcommand("doctor", "what is missing here, and how to get it");
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError &e) {
+        return app.exit(e) ? 2 : 0;
+    }
+    spdlog::set_default_logger(spdlog::stderr_logger_mt("sanlab"));
+    spdlog::set_pattern("sanlab: %v");
+    spdlog::set_level(verbose ? spdlog::level::info : spdlog::level::warn);
+    up.iommu = !no_iommu;
+    up.share_memory = !private_memory;
+    run.direct = !no_direct;
+    run.arguments = run_cmd->remaining();
+
+    try {
+        lab::Paths paths = lab::Paths::find();
+        if (*up_cmd) return lab::up(paths, up);
+        if (*down_cmd) return lab::down(paths);
+        if (*status_cmd) return lab::status(paths, json);
+        if (*run_cmd) return lab::run(paths, run);
+        if (*doctor_cmd) return lab::doctor(paths);
+        return 2;
+    } catch (const lab::UserError &e) {
+        std::fprintf(stderr, "sanlab: %s\n", e.what());
+        return 2;
+    } catch (const std::exception &e) {
+        std::fprintf(stderr, "sanlab: %s\n", e.what());
+        return 1;
+    }
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "state.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace lab {
+
+using nlohmann::json;
+
+std::optional<LabState> LabState::load(const std::string &run) {
+    std::ifstream in(run + "/lab.json");
+    if (!in) return std::nullopt;
+    json j = json::parse(in, nullptr, false);
+    if (!j.is_object()) return std::nullopt;
+    LabState s;
+    s.uri = j.value("uri", "");
+    s.private_daemon = j.value("private_daemon", false);
+    s.iommu = j.value("iommu", true);
+    s.kvm = j.value("kvm", false);
+    s.memory_mib = j.value("memory_mib", 0u);
+    s.fabric_pid = j.value("fabric_pid", 0);
+    s.fabric_socket = j.value("fabric_socket", "");
+    for (const json &g : j.value("guests", json::array()))
+        s.guests.push_back({g.value("name", ""), g.value("ip", ""), g.value("domain", ""), g.value("agent_socket", ""), g.value("console_log", "")});
+    return s;
+}
+
+void LabState::save(const std::string &run) const {
+    json guests_json = json::array();
+    for (const GuestState &g : guests)
+        guests_json.push_back({{"name", g.name}, {"ip", g.ip}, {"domain", g.domain}, {"agent_socket", g.agent_socket}, {"console_log", g.console_log}});
+    json j = {{"uri", uri}, {"private_daemon", private_daemon}, {"iommu", iommu}, {"kvm", kvm}, {"memory_mib", memory_mib},
+              {"fabric_pid", fabric_pid}, {"fabric_socket", fabric_socket}, {"guests", guests_json}};
+    std::string path = run + "/lab.json", part = path + ".part";
+    {
+        std::ofstream out(part);
+        out << j.dump(2) << '\n';
+        if (!out.flush()) throw std::runtime_error("cannot write " + part);
+    }
+    std::filesystem::rename(part, path);
+}
+
+void LabState::remove(const std::string &run) { std::filesystem::remove(run + "/lab.json"); }
+
+std::string ask_fabric(const std::string &socket_path, const std::string &request) {
+    sockaddr_un addr = {};
+    addr.sun_family = AF_UNIX;
+    std::string path = socket_path + ".ctl";
+    if (path.size() >= sizeof addr.sun_path) throw std::runtime_error("socket path too long: " + path);
+    std::memcpy(addr.sun_path, path.c_str(), path.size());
+    int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    std::string line = request + '\n', answer;
+    bool ok = fd >= 0 && ::connect(fd, reinterpret_cast<sockaddr *>(&addr), sizeof addr) == 0 &&
+              ::send(fd, line.data(), line.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(line.size());
+    while (ok && answer.find('\n') == std::string::npos) {
+        pollfd p = {fd, POLLIN, 0};
+        char buf[4096];
+        ssize_t n = poll(&p, 1, 5000) > 0 ? recv(fd, buf, sizeof buf, 0) : -1;
+        if (n <= 0) ok = false;
+        else answer.append(buf, static_cast<size_t>(n));
+    }
+    if (fd >= 0) close(fd);
+    if (!ok) throw std::runtime_error("sanfabricd does not answer at " + path);
+    return answer.substr(0, answer.find('\n'));
+}
+
+}  // namespace lab

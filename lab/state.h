@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// state.h: what a running lab consists of, kept in RUN/lab.json so that later commands find it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lab {
+
+struct GuestState {
+    std::string name, ip, domain, agent_socket, console_log;
+};
+
+struct LabState {
+    std::string uri;
+    bool private_daemon = false;
+    bool iommu = true;
+    bool kvm = false;
+    unsigned memory_mib = 0;
+    pid_t fabric_pid = 0;
+    std::string fabric_socket;
+    std::vector<GuestState> guests;
+
+    static std::optional<LabState> load(const std::string &run);
+    void save(const std::string &run) const;
+    static void remove(const std::string &run);
+};
+
+// One JSON line to sanfabricd's control socket and the line it answers. Throws when nobody answers.
+std::string ask_fabric(const std::string &socket, const std::string &request);
+
+}  // namespace lab

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+// sanlab up, down.
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <spdlog/spdlog.h>
+#include <thread>
+
+#include "agent.h"
+#include "background.h"
+#include "commands.h"
+#include "domain_xml.h"
+#include "hypervisor.h"
+#include "kvm.h"
+#include "progress.h"
+#include "state.h"
+
+namespace lab {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool is_fabric(pid_t pid) {
+    if (pid <= 0 || ::kill(pid, 0) < 0) return false;
+    std::ifstream in("/proc/" + std::to_string(pid) + "/comm");
+    std::string comm;
+    in >> comm;
+    return comm == "sanfabricd";
+}
+
+void start_fabric(const Paths &paths, LabState &state) {
+    state.fabric_socket = paths.run + "/fabric.sock";
+    state.fabric_pid = run_in_background({paths.need_program("sanfabricd"), state.fabric_socket}, paths.run + "/fabric.log");
+    for (int i = 0; i < 100; i++) {
+        try {
+            ask_fabric(state.fabric_socket, "{\"cmd\":\"status\"}");
+            return;
+        } catch (const std::exception &) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+    }
+    throw std::runtime_error("sanfabricd did not start; see " + paths.run + "/fabric.log");
+}
+
+// Everything that `state` names, also when only a part of it was started.
+void take_down(const Paths &paths, const LabState &state) {
+    if (!state.uri.empty() && !state.guests.empty()) {
+        try {
+            auto hypervisor = Hypervisor::connect(state.uri, paths.run, false);
+            for (const GuestState &g : state.guests) hypervisor->destroy(g.domain);
+        } catch (const std::exception &e) {
+            if (!state.private_daemon) spdlog::warn("{}", e.what());
+        }
+    }
+    if (state.private_daemon) PrivateDaemon(paths.run + "/libvirt").stop();
+    if (is_fabric(state.fabric_pid)) {
+        ::kill(state.fabric_pid, SIGTERM);
+        for (int i = 0; i < 100 && is_fabric(state.fabric_pid); i++) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        if (is_fabric(state.fabric_pid)) ::kill(state.fabric_pid, SIGKILL);
+    }
+    LabState::remove(paths.run);
+}
+
+void wait_for_guests(const LabState &state, unsigned seconds) {
+    Progress progress("booting " + std::to_string(state.guests.size()) + " micro guests");
+    for (const GuestState &g : state.guests) {
+        try {
+            Agent agent(g.agent_socket, seconds);
+            const char *wanted = state.iommu ? "vfio-pci" : "uio_pci_generic";
+            if (agent.driver() != wanted)
+                throw std::runtime_error("guest " + g.name + " has its NIC with driver '" + agent.driver() + "', expected " + wanted);
+        } catch (const std::exception &e) {
+            std::ifstream log(g.console_log);
+            std::string tail((std::istreambuf_iterator<char>(log)), {});
+            if (tail.size() > 1500) tail.erase(0, tail.size() - 1500);
+            throw std::runtime_error(std::string(e.what()) + (tail.empty() ? "" : "\nlast lines of " + g.console_log + ":\n" + tail));
+        }
+    }
+}
+
+}  // namespace
+
+int up(const Paths &paths, const UpOptions &options) {
+    if (LabState::load(paths.run)) {
+        std::printf("a lab is up already (sanlab status shows it; sanlab down ends it)\n");
+        return 0;
+    }
+    std::string emulator = paths.need_program("qemu-system-x86_64");
+    MicroGuest guest;
+    guest.emulator = emulator;
+    guest.kernel = paths.need_micro("vmlinux");
+    guest.initramfs = paths.need_micro("initramfs");
+    guest.memory_mib = options.memory_mib;
+    guest.iommu = options.iommu;
+    guest.share_memory = options.share_memory;
+    if (options.revoke != "key") guest.nic_options = "\"revoke\":\"" + options.revoke + "\"";
+    fs::create_directories(paths.run);
+
+    LabState state;
+    state.iommu = options.iommu;
+    state.memory_mib = options.memory_mib;
+    std::string why;
+    state.kvm = guest.kvm = kvm_works(&why);
+    if (!guest.kvm) spdlog::info("guests run under TCG: {}", why);
+    try {
+        auto hypervisor = Hypervisor::connect(options.uri, paths.run, true);
+        state.uri = hypervisor->uri();
+        state.private_daemon = hypervisor->is_private();
+        state.save(paths.run);
+        std::string caps = hypervisor->capabilities();
+        guest.as_root = geteuid() == 0 && !state.private_daemon;
+        guest.secmodels = caps;
+        start_fabric(paths, state);
+        guest.fabric = state.fabric_socket;
+        for (unsigned i = 1; i <= options.guests; i++) {
+            GuestState g;
+            g.name = "guest" + std::to_string(i);
+            g.ip = "10.77.0." + std::to_string(i);
+            g.domain = "sanlab-" + g.name;
+            g.agent_socket = paths.run + '/' + g.name + ".agent";
+            g.console_log = paths.run + '/' + g.name + ".console";
+            fs::remove(g.console_log);
+            guest.domain = g.domain;
+            guest.nic_name = g.name;
+            guest.ip = g.ip;
+            guest.agent_socket = g.agent_socket;
+            guest.console_log = g.console_log;
+            state.guests.push_back(g);
+            state.save(paths.run);
+            hypervisor->create(domain_xml(guest));
+        }
+        wait_for_guests(state, options.boot_seconds);
+    } catch (...) {
+        take_down(paths, state);
+        throw;
+    }
+    std::printf("%u guests are up:", options.guests);
+    for (const GuestState &g : state.guests) std::printf(" %s (%s)", g.name.c_str(), g.ip.c_str());
+    std::printf("\n");
+    return 0;
+}
+
+int down(const Paths &paths) {
+    auto state = LabState::load(paths.run);
+    if (!state) {
+        // A private daemon may be left over from a start that was killed.
+        PrivateDaemon daemon(paths.run + "/libvirt");
+        if (daemon.running()) daemon.stop();
+        std::printf("no lab is up\n");
+        return 0;
+    }
+    {
+        Progress progress("ending the lab");
+        take_down(paths, *state);
+    }
+    return 0;
+}
+
+}  // namespace lab
