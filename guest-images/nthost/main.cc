@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// nthost: runs a Windows driver, DLLs and programs (x64 PE files) in one Linux process. See README.md.
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+
+#include "cpu.h"
+#include "device.h"
+#include "fault.h"
+#include "imports.h"
+#include "io.h"
+#include "pnp.h"
+#include "process.h"
+#include "registry.h"
+#include "user.h"
+#include "user_access.h"
+#include "verifier.h"
+
+namespace nth {
+
+void set_initial_system_process();
+
+void report_missing_imports(const std::string &what, std::vector<std::string> imports) {
+    std::sort(imports.begin(), imports.end());
+    imports.erase(std::unique(imports.begin(), imports.end()), imports.end());
+    note("%s needs %zu imports that nthost lacks:", what.c_str(), imports.size());
+    for (auto &i : imports) fprintf(stderr, "  %s\n", i.c_str());
+    exit_host(EXIT_IMPORTS);
+}
+
+std::unique_ptr<Device> make_device(const std::string &text, std::string *error) {
+    if (text == "none" || text.empty()) return nullptr;
+    if (text == "inproc") return make_inproc_device("", error);
+    if (text.rfind("inproc,", 0) == 0) return make_inproc_device(text.substr(7), error);
+    if (text.rfind("pci=", 0) == 0) return make_pci_device(text.substr(4), error);
+    *error = "--device " + text + ": expected inproc[,key=value...], pci=DOMAIN:BUS:SLOT.FUNCTION or none";
+    return nullptr;
+}
+
+namespace {
+
+struct Program {
+    std::string path, command_line;
+};
+
+// Windows quoting, so that the program's run-time finds the same words again.
+std::string quote(const std::string &word) {
+    if (!word.empty() && word.find_first_of(" \t\"") == std::string::npos) return word;
+    std::string out = "\"";
+    size_t slashes = 0;
+    for (char c : word) {
+        if (c == '\\') {
+            slashes++;
+            continue;
+        }
+        out.append(c == '"' ? 2 * slashes + 1 : slashes, '\\');
+        slashes = 0;
+        out += c;
+    }
+    return out.append(2 * slashes, '\\') + "\"";
+}
+
+std::vector<Program> split_programs(const std::vector<std::string> &words) {
+    std::vector<Program> out;
+    bool fresh = true;
+    for (auto &w : words) {
+        if (w == "--and") {
+            fresh = true;
+        } else if (fresh) {
+            out.push_back({w, quote(w)});
+            fresh = false;
+        } else {
+            out.back().command_line += " " + quote(w);
+        }
+    }
+    return out;
+}
+
+int run(const std::vector<Program> &programs, const std::string &driver, const std::string &device) {
+    std::string error;
+    g_device = make_device(device, &error);
+    if (!error.empty()) usage_error("%s", error.c_str());
+    if (!driver.empty()) load_driver(driver);
+
+    std::vector<Process *> started;
+    for (const Program &p : programs) {
+        ProgramMissing missing;
+        Thread *first = nullptr;
+        Process *process = create_process(p.path, p.command_line, &missing, &first);
+        if (process == nullptr) {
+            if (!missing.imports.empty()) report_missing_imports(p.path, missing.imports);
+            usage_error("%s", missing.error.c_str());
+        }
+        started.push_back(process);
+        start_thread(first);
+        object_release(first);
+    }
+    uint32_t status = 0;
+    for (size_t i = 0; i < started.size(); i++) {
+        wait_for_one(&started[i]->header);
+        if (i == 0) status = started[i]->exit_code;
+        object_release(started[i]);
+    }
+    // Programs that programs started.
+    for (;;) {
+        std::vector<Process *> left = processes();
+        if (left.empty()) break;
+        wait_for_one(&left[0]->header);
+        for (Process *p : left) object_release(p);
+    }
+    unload_driver();
+    g_device.reset();
+    // A status of NT's (an exception) does not fit into eight bits: 0xC0000005 shows as 5, never as success.
+    int code = static_cast<int>(status & 0xff);
+    return status != 0 && code == 0 ? 1 : code;
+}
+
+} // namespace
+
+} // namespace nth
+
+int main(int argc, char **argv) {
+    using namespace nth;
+    CLI::App app{"Runs a Windows driver and programs (x64 PE files) in one Linux process, one machine per process."};
+    app.footer("Usage: nthost [OPTIONS] -- PROGRAM.exe [ARGS...] [--and PROGRAM2.exe [ARGS...]]...");
+    std::string driver, device = "none", verifier = "on", watch = "on";
+    std::vector<std::string> fail, parameters, words;
+    uint32_t pool = 512, timeout = 0;
+    bool list = false;
+    app.add_option("--driver", driver, "kernel driver (.sys) to load");
+    app.add_option("--device", device,
+                   "inproc[,fabric=SOCK,ip=A.B.C.D,prefix=N,revoke=key|deregister,direct=on|off,msi=on|off,vectors=N,...], "
+                   "pci=DOMAIN:BUS:SLOT.FUNCTION, or none");
+    app.add_option("--path", g_loader.search, "directory where DLLs are searched, besides the program's own (repeatable)");
+    app.add_option("--pool", pool, "physical memory of the machine in MiB (16 to 65536)")->capture_default_str();
+    app.add_option("--verifier", verifier, "on or off: checks of what the driver does")->capture_default_str();
+    app.add_option("--fail", fail, "KIND:N or KIND:p=P,seed=S: make calls fail (pool, lock, secure, map, event, thread, contiguous)");
+    app.add_option("--set", parameters, "NAME=VALUE in the device's registry key (repeatable)");
+    app.add_option("--timeout", timeout, "end with status 97 after that many seconds (0: never)");
+    app.add_option("--watch-user-memory", watch, "on or off: bugcheck when the driver touches user memory outside __try (needs protection keys)");
+    app.add_flag("--imports", list, "print every import that nthost supplies, and end");
+
+    // Everything behind -- belongs to the programs.
+    int own = argc;
+    for (int i = 1; i < argc; i++)
+        if (std::string(argv[i]) == "--") {
+            own = i;
+            break;
+        }
+    for (int i = own + 1; i < argc; i++) words.push_back(argv[i]);
+    try {
+        app.parse(own, argv);
+    } catch (const CLI::CallForHelp &e) {
+        return app.exit(e);
+    } catch (const CLI::ParseError &e) {
+        usage_error("%s", e.what());
+    }
+    prepare_imports();
+    if (list) {
+        for (auto &i : list_imports())
+            if (i.find("!nthost.") == std::string::npos) puts(i.c_str());
+        return 0;
+    }
+    if (pool < 16 || pool > 65536) usage_error("--pool %u: expected 16 to 65536 (MiB)", pool);
+    for (auto [name, value] : {std::pair{"--verifier", &verifier}, std::pair{"--watch-user-memory", &watch}})
+        if (*value != "on" && *value != "off") usage_error("%s %s: expected on or off", name, value->c_str());
+    g_verifier = verifier == "on";
+    std::string error;
+    for (auto &f : fail)
+        if (!add_failure(f, &error)) usage_error("%s", error.c_str());
+    for (auto &p : parameters)
+        if (!set_device_parameter(p)) usage_error("--set %s: expected NAME=VALUE", p.c_str());
+    std::vector<Program> programs = split_programs(words);
+    if (programs.empty()) usage_error("no program: expected -- PROGRAM.exe [ARGS...]");
+
+    start_machine(uint64_t{pool} << 20);
+    set_initial_system_process();
+    install_fault_handlers();
+    if (g_verifier && watch == "on") memory().set_user_key(watch_user_access());
+    adopt_system_thread("nthost");
+    start_io_manager();
+    start_cpu();
+    if (timeout != 0)
+        std::thread([timeout] {
+            usleep_host(timeout * 1000000);
+            note("no end after %u seconds (--timeout)", timeout);
+            exit_host(EXIT_TIMEOUT);
+        }).detach();
+    exit_host(run(programs, driver, device));
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//
+// page_pool.h: the machine's physical memory: one memfd, mapped once in full at a fixed place (the kernel's linear view),
+// and a reference count per 4 KiB page.
+//
+// Contract: a page handed out is zero-filled and has one reference. User views are further mappings of the memfd; they
+// and locks hold references, so a page outlives the view that it was first reached by. The bus address of page n is
+// bus_base + n * 4096; a page frame number is a bus address >> 12. Page 0 of the pool is never handed out.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base.h"
+
+namespace nth {
+
+using PageIndex = uint32_t;
+
+class PagePool {
+  public:
+    static constexpr uint64_t BUS_BASE = 0x100000; // 1 MiB, so that bus address 0 is never valid
+
+    // linear: where to map it (MAP_FIXED_NOREPLACE), 0 for anywhere. Gives up (host_bug) when the memory cannot be had.
+    PagePool(uint64_t bytes, uint64_t linear);
+    ~PagePool();
+    PagePool(const PagePool &) = delete;
+    PagePool &operator=(const PagePool &) = delete;
+
+    // `count` physically contiguous pages whose first bus page is a multiple of `align` pages and whose last byte is
+    // not above highest_bus.
+    std::optional<PageIndex> allocate(uint32_t count, uint32_t align = 1, uint64_t highest_bus = ~uint64_t{0});
+    // As many contiguous pages as there are, at most `count`; *got says how many. For memory that need not be contiguous.
+    std::optional<PageIndex> allocate_run(uint32_t count, uint32_t *got);
+
+    void reference(PageIndex page);
+    void release(PageIndex page); // frees at zero
+    uint32_t references(PageIndex page) const { return pages_[page].references; }
+
+    // MmProbeAndLockPages and MmUnlockPages. unlock() answers false when the page is not locked.
+    void lock(PageIndex page);
+    bool unlock(PageIndex page);
+    uint32_t locks(PageIndex page) const { return pages_[page].locks; }
+
+    int fd() const { return fd_; }
+    uint64_t bytes() const { return bytes_; }
+    uint8_t *linear() const { return base_; }
+    uint8_t *address(PageIndex page) const { return base_ + uint64_t{page} * 4096; }
+    uint64_t bus(PageIndex page) const { return BUS_BASE + uint64_t{page} * 4096; }
+    uint64_t pfn(PageIndex page) const { return bus(page) >> 12; }
+    std::optional<PageIndex> from_pfn(uint64_t pfn) const;
+    std::optional<PageIndex> from_linear(uint64_t address) const;
+    uint32_t free_pages() const { return free_; }
+    uint32_t total_pages() const { return static_cast<uint32_t>(pages_.size()); }
+
+  private:
+    struct Page {
+        uint32_t references = 0;
+        uint32_t locks = 0;
+        bool dirty = false; // was in use before: zero it when it is handed out again
+    };
+    std::optional<PageIndex> find(uint32_t count, uint32_t align, uint64_t highest_bus);
+    void take(PageIndex first, uint32_t count);
+    void zero(PageIndex first, uint32_t count);
+
+    int fd_ = -1;
+    uint64_t bytes_ = 0;
+    uint8_t *base_ = nullptr;
+    std::vector<Page> pages_;
+    uint32_t free_ = 0;
+    PageIndex hint_ = 1;
+    mutable FutexLock lock_; // guards pages_, free_, hint_
+};
+
+} // namespace nth
