@@ -261,6 +261,7 @@ void NTAPI GetSystemTime(SystemTime *s) {
     uint64_t now = system_time();
     FileTimeToSystemTime(&now, s);
 }
+BOOL NTAPI SetSystemTime(const SystemTime *) { return fail(1314); } // a privilege is not held
 void NTAPI GetLocalTime(SystemTime *s) { GetSystemTime(s); }
 DWORD NTAPI GetTimeZoneInformation(void *out) {
     memset(out, 0, 172);
@@ -358,7 +359,7 @@ const Import imports[] = {
     FN(GetVersion), FN(GetVersionExA), FN_AS("GetVersionExW", GetVersionExA), FN(GetSystemInfo),
     FN_AS("GetNativeSystemInfo", GetSystemInfo), FN(GetProcessAffinityMask), FN(SetProcessAffinityMask), FN(GetTickCount),
     FN(GetTickCount64), FN(QueryPerformanceCounter), FN(QueryPerformanceFrequency), FN(GetSystemTimeAsFileTime),
-    FN(FileTimeToSystemTime), FN(GetSystemTime), FN(GetLocalTime), FN(GetTimeZoneInformation), FN(GetProcessTimes),
+    FN(FileTimeToSystemTime), FN(GetSystemTime), FN(GetLocalTime), FN(SetSystemTime), FN(GetTimeZoneInformation), FN(GetProcessTimes),
     FN(GetThreadTimes), FN(GetSystemTimeAdjustment), FN(GetEnvironmentVariableA), FN(SetEnvironmentVariableA),
     FN(GetEnvironmentVariableW), FN(MultiByteToWideChar), FN(WideCharToMultiByte), FN(IsDBCSLeadByteEx), FN(GetACP),
     FN(lstrlenA), FN(lstrlenW), FN(lstrcmpiA), FN(SetConsoleCtrlHandler), FN(GetConsoleMode), FN(SetConsoleMode),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "page_pool.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,9 +11,11 @@
 namespace nth {
 
 PagePool::PagePool(uint64_t bytes, uint64_t linear) : bytes_(page_up(bytes)), pages_(bytes_ / 4096) {
-    fd_ = memfd_create("nthost-ram", MFD_CLOEXEC);
+    fd_ = memfd_create("nthost-ram", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes_)) != 0)
         host_bug("cannot create a page pool of %llu MiB: %s", (unsigned long long)(bytes_ >> 20), strerror(errno));
+    // Sealed, so that peers may map it and never see it shrink.
+    fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     int flags = MAP_SHARED | (linear != 0 ? MAP_FIXED_NOREPLACE : 0);
     void *p = mmap(reinterpret_cast<void *>(linear), bytes_, PROT_READ | PROT_WRITE, flags, fd_, 0);
     if (p == MAP_FAILED || (linear != 0 && p != reinterpret_cast<void *>(linear)))

@@ -267,10 +267,15 @@ void load_driver(const std::string &path) {
         exit_host(1);
     }
     g_started = true;
-    pnp_irp(IRP_MN_QUERY_CAPABILITIES);
+    struct {
+        uint16_t size = 64, version = 1;
+        uint32_t rest[15] = {};
+    } capabilities;
+    DEVICE_OBJECT *top = top_of_stack(g_pdo);
+    send_irp(top, IRP_MJ_PNP, IRP_MN_QUERY_CAPABILITIES, STATUS_NOT_SUPPORTED, nullptr,
+             [&](IRP *, IO_STACK_LOCATION *sl) { sl->Parameters.DeviceCapabilities.Capabilities = &capabilities; });
     pnp_irp(IRP_MN_QUERY_PNP_DEVICE_STATE);
     uint64_t relations = 0;
-    DEVICE_OBJECT *top = top_of_stack(g_pdo);
     send_irp(top, IRP_MJ_PNP, IRP_MN_QUERY_DEVICE_RELATIONS, STATUS_NOT_SUPPORTED, &relations,
              [](IRP *, IO_STACK_LOCATION *sl) { sl->Parameters.QueryDeviceRelations.Type = 0; });
     object_release(top);
