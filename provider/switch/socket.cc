@@ -18,8 +18,9 @@ sockaddr_in address(uint32_t ip, uint16_t port) {
     return a;
 }
 
-// Every data call answers SOCKET_ERROR with WSA_IO_PENDING when it is under way; 0 would be as good.
-int under_way(int result, int error) { return result == 0 || error == WSA_IO_PENDING ? 0 : error; }
+// Every data call answers SOCKET_ERROR with WSA_IO_PENDING when it is under way; 0 would be as good. By reference: the call
+// that sets the error may be evaluated after the other argument.
+int under_way(int result, const int &error) { return result == 0 || error == WSA_IO_PENDING ? 0 : error; }
 
 struct Decision {
     int (*decide)(uint32_t, uint16_t, void *);
