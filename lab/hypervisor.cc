@@ -30,7 +30,7 @@ constexpr const char *kEnter =
     "set -e; d=$1; shift\n"
     "mkdir -p /etc/libvirt /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt\n"
     "mount --bind \"$d/etc\" /etc/libvirt; mount --bind \"$d/run\" /run/libvirt; mount --bind \"$d/lib\" /var/lib/libvirt\n"
-    "mount --bind \"$d/log\" /var/log/libvirt; mount --bind \"$d/cache\" /var/cache/libvirt\n"
+    "mount --bind \"$d/log\" /var/log/libvirt; mount --bind \"$d-cache\" /var/cache/libvirt\n"
     "exec \"$@\"\n";
 
 pid_t read_pid(const std::string &path) {
@@ -64,7 +64,8 @@ void PrivateDaemon::start() {
         throw UserError("no libvirtd is running and starting one needs root; run as root, start libvirtd, or name one with --connect URI");
     std::string libvirtd = find_daemon("libvirtd"), virtlogd = find_daemon("virtlogd");
     Progress progress("starting a private libvirtd");
-    for (const char *sub : {"etc", "run", "lib", "log", "cache"}) fs::create_directories(dir_ + '/' + sub);
+    for (const char *sub : {"etc", "run", "lib", "log"}) fs::create_directories(dir_ + '/' + sub);
+    fs::create_directories(dir_ + "-cache");  // stays: what libvirt found out about the emulator
     std::ofstream(dir_ + "/etc/qemu.conf") << "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\ncgroup_controllers = []\n"
                                               "namespaces = []\nremember_owner = 0\n";
     std::ofstream(dir_ + "/etc/libvirtd.conf") << "unix_sock_group = \"root\"\nunix_sock_rw_perms = \"0700\"\nauth_unix_rw = \"none\"\n";
@@ -95,8 +96,9 @@ void PrivateDaemon::stop() {
     for (const char *name : {"libvirtd", "virtlogd"}) {
         pid_t pid = read_pid(dir_ + '/' + name + ".pid");
         if (!alive(pid, name)) continue;
+        // They have nothing left to save: no domain is defined, none runs.
         ::kill(pid, SIGTERM);
-        for (int i = 0; i < 100 && alive(pid, name); i++) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        for (int i = 0; i < 25 && alive(pid, name); i++) std::this_thread::sleep_for(std::chrono::milliseconds(20));
         if (alive(pid, name)) ::kill(pid, SIGKILL);
     }
     std::error_code ignored;
@@ -106,13 +108,15 @@ void PrivateDaemon::stop() {
 std::unique_ptr<Hypervisor> Hypervisor::connect(const std::string &uri, const std::string &run, bool may_start) {
     virSetErrorFunc(nullptr, quiet);
     std::unique_ptr<Hypervisor> h(new Hypervisor);
+    h->run_ = run;
+    PrivateDaemon own(run + "/libvirt");
     if (!uri.empty()) {
         h->uri_ = uri;
+        h->private_ = uri == own.uri();
         h->conn_ = virConnectOpen(uri.c_str());
         if (!h->conn_) throw UserError("cannot connect to libvirt at '" + uri + "': " + last_error());
         return h;
     }
-    PrivateDaemon own(run + "/libvirt");
     // The system's, where somebody runs it.
     if (!own.running() && (fs::exists("/run/libvirt/libvirt-sock") || fs::exists("/run/libvirt/virtqemud-sock"))) {
         h->conn_ = virConnectOpen("qemu:///system");
@@ -169,10 +173,7 @@ Hypervisor::Info Hypervisor::info(const std::string &name) {
         result.memory_kib = i.memory;
     }
     virDomainFree(d);
-    for (const char *dir : {"/run/libvirt/qemu/"}) {
-        pid_t pid = read_pid(dir + name + ".pid");
-        if (pid > 0) result.pid = pid;
-    }
+    if (pid_t pid = read_pid((private_ ? run_ + "/libvirt/run/qemu/" : "/run/libvirt/qemu/") + name + ".pid"); pid > 0) result.pid = pid;
     return result;
 }
 

@@ -52,7 +52,7 @@ class Hypervisor {
   private:
     Hypervisor() = default;
     virConnectPtr conn_ = nullptr;
-    std::string uri_;
+    std::string uri_, run_;
     bool private_ = false;
 };
 

@@ -47,6 +47,13 @@ void start_fabric(const Paths &paths, LabState &state) {
 
 // Everything that `state` names, also when only a part of it was started.
 void take_down(const Paths &paths, const LabState &state) {
+    // Guests that still listen power off by themselves, all at once; libvirt ends the others.
+    for (const GuestState &g : state.guests) {
+        try {
+            Agent(g.agent_socket, 0.3).power_off();
+        } catch (const std::exception &) {
+        }
+    }
     if (!state.uri.empty() && !state.guests.empty()) {
         try {
             auto hypervisor = Hypervisor::connect(state.uri, paths.run, false);

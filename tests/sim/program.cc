@@ -67,6 +67,8 @@ struct Run {
     bool tear_down();
 };
 
+bool same(const void *a, const void *b, size_t n) { return n == 0 || std::memcmp(a, b, n) == 0; }
+
 uint64_t Run::area(Guest &g) {
     uint64_t at = g.alloc(kSlot * kSlots + 2 * kGuard);
     std::memset(g.machine.at<char>(at), kCanary, kGuard);
@@ -198,7 +200,7 @@ bool Run::harvest(Side &s, Side &peer) {
             if (error) continue;
             if (s.arrived >= s.expected.size()) return fail("a message that nobody sent");
             const auto &want = s.expected[s.arrived++].second;
-            if (c.byte_len != want.size() || std::memcmp(s.guest->machine.at<char>(s.receive + slot * kSlot), want.data(), want.size()))
+            if (c.byte_len != want.size() || !same(s.guest->machine.at<char>(s.receive + slot * kSlot), want.data(), want.size()))
                 return fail("message " + std::to_string(s.arrived) + " arrived with wrong length or bytes");
             continue;
         }
@@ -212,7 +214,7 @@ bool Run::harvest(Side &s, Side &peer) {
             return fail("a forbidden access ended with status " + std::to_string(c.status));
         if (!error && c.byte_len != op.length) return fail("wrong byte_len");
         if (!error && op.opcode == SNIC_WR_RDMA_READ &&
-            std::memcmp(s.guest->machine.at<char>(s.local + op.slot * kSlot), op.data.data(), op.length))
+            !same(s.guest->machine.at<char>(s.local + op.slot * kSlot), op.data.data(), op.length))
             return fail("a read brought wrong bytes");
         s.free_slots.insert(op.slot);
         s.sends.erase(it);
