@@ -8,7 +8,8 @@ namespace sanswitch {
 namespace {
 
 constexpr size_t max_pieces = 64;
-constexpr unsigned polls_before_yield = 2000;
+// Few: with fewer processors than pollers, who spins keeps the one from running that he waits for.
+constexpr unsigned polls_before_yield = 16;
 
 sockaddr_in address(uint32_t ip, uint16_t port) {
     sockaddr_in a = {};

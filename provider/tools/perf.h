@@ -113,8 +113,10 @@ struct Run {
     Buffer local;  // what is sent from or received into
     HANDLE handle = nullptr;
     sanswitch::RemoteBuffer remote = {}; // the peer's
-    uint32_t size = 0, iterations = 0;
-    uint32_t slots = 0; // pieces of `size` that the operations cycle through
+    uint32_t size = 0;
+    uint32_t warm_up = 0;    // of the iterations, not measured: bandwidth tests go through the buffer once
+    uint32_t iterations = 0; // in all
+    uint32_t slots = 0;      // pieces of `size` that the operations cycle through
     uint64_t seed = 0;
 };
 

@@ -78,7 +78,7 @@ int client_bandwidth(Run &run, Result &result) {
     const bool outgoing = run.options.test->verb != Verb::read;
     int error = 0;
     DWORD bytes = 0;
-    const double begin = now_seconds();
+    double begin = now_seconds();
     while (!error && window.done() < run.iterations) {
         while (!error && window.posted() < run.iterations && !window.full()) {
             const uint32_t i = window.posted();
@@ -91,17 +91,18 @@ int client_bandwidth(Run &run, Result &result) {
         error = window.reap(run.peer.data, bytes, run.options.timeout_ms);
         if (!error && bytes != run.size) error = WSAEMSGSIZE;
         times[i] = now_seconds();
+        if (i + 1 == run.warm_up) begin = times[i];
     }
     result.seconds = now_seconds() - begin;
     // Peak: the best stretch of one window's length.
     double best = 0;
-    for (uint32_t i = depth; !error && i < run.iterations; ++i) {
+    for (uint32_t i = run.warm_up + depth; !error && i < run.iterations; ++i) {
         const double span = times[i] - times[i - depth];
         const double rate = span > 0 ? static_cast<double>(run.size) * depth / span : 0;
         if (rate > best) best = rate;
     }
     free(times);
-    const double mean = static_cast<double>(run.size) * run.iterations / result.seconds;
+    const double mean = static_cast<double>(run.size) * (run.iterations - run.warm_up) / result.seconds;
     result.peak_bytes_per_second = best > mean ? best : mean;
     return error;
 }

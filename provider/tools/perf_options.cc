@@ -204,8 +204,8 @@ uint32_t default_iterations(const Options &options, uint32_t size) {
     if (options.iterations) return options.iterations;
     if (options.test->verb == Verb::reg) return size >= 1 << 20 ? 50 : 500;
     if (options.test->metric == Metric::latency) return 1000;
-    // About 512 MiB per size, within reason.
-    uint64_t n = (512ull << 20) / size;
+    // About 2 GiB per size, within reason.
+    uint64_t n = (2048ull << 20) / size;
     if (n > 20000) n = 20000;
     if (n < 100) n = 100;
     return static_cast<uint32_t>(n);

@@ -62,6 +62,10 @@ int client_size(const Options &options, Peer &peer, uint32_t size, Result &resul
     run.seed = static_cast<uint64_t>(sanswitch::now_ms()) << 20 | size;
     result.size = size;
     result.iterations = run.iterations;
+    if (options.test->metric == Metric::bandwidth) {
+        run.warm_up = run.slots < run.iterations ? run.slots : run.iterations;
+        run.iterations += run.warm_up;
+    }
 
     if (options.test->verb == Verb::reg) {
         *what = "registering";
