@@ -246,7 +246,9 @@ void run_message_interrupt(unsigned vector) {
 
 void run_line_interrupt() {
     Locked l(g_cpu_lock);
-    deliver_line();
+    g_interrupt_lock.lock();
+    for (InterruptObject *o : g_line) call_isr(o);
+    g_interrupt_lock.unlock();
     run_dpcs();
 }
 

@@ -29,7 +29,8 @@ bool dpc_queued_in(uint64_t first, uint64_t last); // any queued KDPC in that me
 // The device's side: message `vector` was sent / the line changed its level. Any thread, never blocks.
 void post_message_interrupt(unsigned vector);
 void set_interrupt_line(bool level);
-// Runs an interrupt and the DPCs it queues on the calling thread, which must be a system thread.
+// Runs an interrupt and the DPCs it queues on the calling thread, which must be a system thread. The line's routines are called
+// once each: for back ends where an asserted line reports again by itself.
 void run_message_interrupt(unsigned vector);
 void run_line_interrupt();
 

@@ -31,8 +31,6 @@ class Device {
     virtual void use_messages(unsigned count) = 0;
     virtual void use_line() = 0;
     virtual void stop_interrupts() = 0;
-    // The line's service routine has run; a back end that masks the line may open it again.
-    virtual void line_serviced() {}
 
     // Configuration space; out of range reads ones.
     virtual void read_config(uint32_t offset, void *to, uint32_t length) = 0;
