@@ -152,11 +152,12 @@ LockResult LockedRange::lock(uint64_t va, uint64_t length, bool write) {
     pages_ = (offset_ + length + page_size - 1) / page_size;
 
     secure_ = guarded_secure(reinterpret_cast<void *>(va), length, write ? PAGE_READWRITE : PAGE_READONLY);
-    if (!secure_) return LockResult::bad_address;
     LockResult result = LockResult::ok;
-    if (lock_chunks(va, length, write, result)) return LockResult::ok;
+    const bool locked = lock_chunks(va, length, write, result);
+    if (locked && secure_) return LockResult::ok;
     unlock();
-    return result;
+    // Securing says only that it failed. A range that could be locked is a good one.
+    return locked ? LockResult::no_resources : result;
 }
 
 // One MDL holds a limited number of pages, and large ones need large pieces of pool: halve the piece when there is none.
