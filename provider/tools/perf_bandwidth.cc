@@ -73,8 +73,9 @@ int client_bandwidth(Run &run, Result &result) {
     Window window;
     const uint32_t depth = window_depth(run);
     if (!window.init(depth, run.options.events)) return WSAENOBUFS;
-    auto *times = static_cast<double *>(malloc(run.iterations * sizeof(double)));
-    if (!times) return WSAENOBUFS;
+    auto *posted = static_cast<double *>(malloc(2 * run.iterations * sizeof(double)));
+    double *completed = posted + run.iterations;
+    if (!posted) return WSAENOBUFS;
     const bool outgoing = run.options.test->verb != Verb::read;
     int error = 0;
     DWORD bytes = 0;
@@ -83,6 +84,7 @@ int client_bandwidth(Run &run, Result &result) {
         while (!error && window.posted() < run.iterations && !window.full()) {
             const uint32_t i = window.posted();
             if (outgoing) stamp_slot(static_cast<unsigned char *>(piece_of(run, i).buffer), run.size, i);
+            posted[i] = now_seconds();
             error = post(run, window.next(), i);
             if (error) window.undo();
         }
@@ -90,18 +92,18 @@ int client_bandwidth(Run &run, Result &result) {
         const uint32_t i = window.done();
         error = window.reap(run.peer.data, bytes, run.options.timeout_ms);
         if (!error && bytes != run.size) error = WSAEMSGSIZE;
-        times[i] = now_seconds();
-        if (i + 1 == run.warm_up) begin = times[i];
+        completed[i] = now_seconds();
+        if (i + 1 == run.warm_up) begin = completed[i];
     }
     result.seconds = now_seconds() - begin;
-    // Peak: the best stretch of one window's length.
+    // Peak: the best stretch of a window's length, from the posting of its first operation to the completion of its last.
     double best = 0;
-    for (uint32_t i = run.warm_up + depth; !error && i < run.iterations; ++i) {
-        const double span = times[i] - times[i - depth];
+    for (uint32_t i = run.warm_up; !error && i + depth <= run.iterations; ++i) {
+        const double span = completed[i + depth - 1] - posted[i];
         const double rate = span > 0 ? static_cast<double>(run.size) * depth / span : 0;
         if (rate > best) best = rate;
     }
-    free(times);
+    free(posted);
     const double mean = static_cast<double>(run.size) * (run.iterations - run.warm_up) / result.seconds;
     result.peak_bytes_per_second = best > mean ? best : mean;
     return error;

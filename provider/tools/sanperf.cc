@@ -63,7 +63,9 @@ int client_size(const Options &options, Peer &peer, uint32_t size, Result &resul
     result.size = size;
     result.iterations = run.iterations;
     if (options.test->metric == Metric::bandwidth) {
-        run.warm_up = run.slots < run.iterations ? run.slots : run.iterations;
+        // Once through all slots that will be used, so that nothing is touched for the first time while it is measured.
+        if (run.slots > run.iterations) run.slots = run.iterations;
+        run.warm_up = run.slots;
         run.iterations += run.warm_up;
     }
 
