@@ -46,6 +46,7 @@ struct snic_device_config {
     bool revoke_by_deregister; /* the kind of NIC that has no cheap revoke */
     bool no_direct;         /* never copy straight between the two RAMs */
     uint64_t seed;          /* seeds key variants; 0: from the system */
+    bool realtime;          /* ask for a real-time priority for the engine */
     uint32_t spin_us;       /* how long the engine polls before it sleeps; 0 means 50 */
 };
 

@@ -41,6 +41,7 @@ struct SnicState {
     char *ip;
     char *revoke;
     bool direct;
+    bool realtime;
     uint32_t prefix;
     uint64_t guid;
     uint32_t vectors;
@@ -265,6 +266,7 @@ static void snic_realize(PCIDevice *pdev, Error **errp)
         .no_direct = !s->direct,
         .seed = s->seed,
         .spin_us = s->spin_us,
+        .realtime = s->realtime,
     };
 
     pci_config_set_vendor_id(pdev->config, s->vendor_id);
@@ -359,6 +361,7 @@ static Property snic_properties[] = {
     DEFINE_PROP_UINT32("max-pd", SnicState, max_pd, 4096),
     DEFINE_PROP_STRING("revoke", SnicState, revoke),
     DEFINE_PROP_BOOL("direct", SnicState, direct, true),
+    DEFINE_PROP_BOOL("x-realtime", SnicState, realtime, true),
     DEFINE_PROP_UINT32("x-spin-us", SnicState, spin_us, 20),
     DEFINE_PROP_UINT64("x-seed", SnicState, seed, 0),
     DEFINE_PROP_UINT16("vendor-id", SnicState, vendor_id, SNIC_PCI_VENDOR_ID),
@@ -380,6 +383,7 @@ static const char *const snic_descriptions[][2] = {
     {"max-pd", "most protection domains, 1..65536"},
     {"revoke", "how remote access ends: key (MODIFY_MR, default) or deregister (DEREGISTER_MR only)"},
     {"direct", "copy straight between the guests' RAM when it is shared"},
+    {"x-realtime", "real-time priority for the engine's thread, where allowed"},
     {"x-spin-us", "microseconds that the engine polls before it sleeps"},
     {"x-seed", "seed of the key variants (0: random)"},
     {"vendor-id", "PCI vendor ID"},
