@@ -9,13 +9,13 @@
 
 int main(int argc, char **argv) {
     CLI::App app{"sanlab: a SAN (RDMA) lab without hardware"};
-    app.require_subcommand(1);
+    app.require_subcommand(0, 1);
     bool verbose = false;
     app.add_flag("-v,--verbose", verbose, "say more on standard error");
 
     lab::UpOptions up;
     bool no_iommu = false, private_memory = false;
-    auto *up_cmd = app.add_subcommand("up", "boot micro guests, joined by a fabric");
+    auto *up_cmd = app.add_subcommand("up", "boot micro guests, joined by a fabric; in a lab that is up, boot those that have died");
     up_cmd->add_option("--guests", up.guests, "how many")->check(CLI::Range(1, 8))->capture_default_str();
     up_cmd->add_option("--memory", up.memory_mib, "MiB of each guest")->check(CLI::Range(192, 16384))->capture_default_str();
     up_cmd->add_flag("--no-iommu", no_iommu, "quicker, but DMA to memory that the driver never locked goes unnoticed");
@@ -68,6 +68,7 @@ int main(int argc, char **argv) {
         if (*status_cmd) return lab::status(paths, json);
         if (*run_cmd) return lab::run(paths, run);
         if (*doctor_cmd) return lab::doctor(paths);
+        std::fprintf(stderr, "%s", app.help().c_str());
         return 2;
     } catch (const lab::UserError &e) {
         std::fprintf(stderr, "sanlab: %s\n", e.what());

@@ -88,13 +88,44 @@ void wait_for_guests(const LabState &state, unsigned seconds) {
     }
 }
 
+std::string xml_file(const Paths &paths, const GuestState &g) { return paths.run + '/' + g.name + ".xml"; }
+
+// Boots the guests of a running lab that are gone.
+int revive(const Paths &paths, LabState state, unsigned boot_seconds) {
+    auto hypervisor = Hypervisor::connect(state.uri, paths.run, state.private_daemon);
+    LabState gone = state;
+    gone.guests.clear();
+    for (const GuestState &g : state.guests) {
+        // libvirt takes a moment to notice that a hypervisor has died: what does not answer is ended.
+        try {
+            if (hypervisor->info(g.domain).state == "gone") throw std::runtime_error("gone");
+            Agent agent(g.agent_socket, 3);
+        } catch (const std::exception &) {
+            hypervisor->destroy(g.domain);
+            fs::remove(g.agent_socket);
+            gone.guests.push_back(g);
+        }
+    }
+    if (!is_fabric(state.fabric_pid)) {
+        start_fabric(paths, state);
+        state.save(paths.run);
+        std::printf("sanfabricd was gone; started a new one\n");
+    }
+    for (const GuestState &g : gone.guests) {
+        std::ifstream in(xml_file(paths, g));
+        std::string xml((std::istreambuf_iterator<char>(in)), {});
+        if (xml.empty()) throw std::runtime_error("cannot read " + xml_file(paths, g) + "; end this lab with: sanlab down");
+        hypervisor->create(xml);
+    }
+    if (!gone.guests.empty()) wait_for_guests(gone, boot_seconds);
+    std::printf("the lab is up; %zu of %zu guests had to be booted\n", gone.guests.size(), state.guests.size());
+    return 0;
+}
+
 }  // namespace
 
 int up(const Paths &paths, const UpOptions &options) {
-    if (LabState::load(paths.run)) {
-        std::printf("a lab is up already (sanlab status shows it; sanlab down ends it)\n");
-        return 0;
-    }
+    if (auto state = LabState::load(paths.run)) return revive(paths, *state, options.boot_seconds);
     std::string emulator = paths.need_program("qemu-system-x86_64");
     MicroGuest guest;
     guest.emulator = emulator;
@@ -137,7 +168,9 @@ int up(const Paths &paths, const UpOptions &options) {
             guest.console_log = g.console_log;
             state.guests.push_back(g);
             state.save(paths.run);
-            hypervisor->create(domain_xml(guest));
+            std::string xml = domain_xml(guest);
+            std::ofstream(xml_file(paths, g)) << xml;
+            hypervisor->create(xml);
         }
         wait_for_guests(state, options.boot_seconds);
     } catch (...) {

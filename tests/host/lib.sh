@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Sourced by the shell tests: one "ok NAME" or "not ok NAME" line for each check, then the total.
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+sanlab=$top/out/linux/sanlab
+passed=0 failed=0 skipped=0
+work=$(mktemp -d /tmp/sanlab-test-XXXXXX)
+
+ok() { echo "ok $*"; passed=$((passed + 1)); }
+not_ok() { echo "not ok $*"; failed=$((failed + 1)); }
+# check NAME COMMAND...: passes when the command does. Its output is shown when it does not.
+check() {
+  local name=$1
+  shift
+  if "$@" >"$work/out" 2>&1; then ok "$name"; else not_ok "$name (status $?)"; tail -n 25 "$work/out" | sed 's/^/    /'; fi
+}
+# refuses NAME STATUS TEXT COMMAND...: passes when the command exits with STATUS and says one line that contains TEXT.
+refuses() {
+  local name=$1 status=$2 text=$3 got
+  shift 3
+  timeout 60 "$@" >"$work/out" 2>&1 </dev/null
+  got=$?
+  if [ $got -eq "$status" ] && grep -qF -- "$text" "$work/out"; then ok "$name"
+  else not_ok "$name: status $got (expected $status), wanted: $text"; tail -n 10 "$work/out" | sed 's/^/    /'; fi
+}
+summary() {
+  rm -rf "$work"
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ $failed -eq 0 ]
+}

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+# Two micro guests under libvirt: conformance, verified traffic both ways, a guest killed during traffic, a manager killed.
+# shellcheck source=tests/host/lib.sh
+. "$(dirname "$0")/../host/lib.sh"
+export SANLAB_RUN=$work/run
+trap '"$sanlab" down >/dev/null 2>&1' EXIT
+
+status_of() { "$sanlab" status -j | python3 -c "import json, sys; d = json.load(sys.stdin); print($1)"; }
+conformance() { # variant
+  timeout 150 "$sanlab" run --timeout 90 santest >"$work/santest" 2>&1
+  local status=$? count
+  count=$(grep -cE '^WSD-[0-9]+' "$work/santest")
+  passed=$((passed + $(grep -cE '^WSD-[0-9]+ pass' "$work/santest")))
+  skipped=$((skipped + $(grep -cE '^WSD-[0-9]+ n/a' "$work/santest")))
+  grep -E '^WSD-[0-9]+ fail' "$work/santest" | while read -r line; do echo "not ok $1: $line"; done
+  failed=$((failed + $(grep -cE '^WSD-[0-9]+ fail' "$work/santest")))
+  if [ "$count" -lt 40 ]; then not_ok "conformance, $1: status $status after $count rules"; tail -n 25 "$work/santest" | sed 's/^/    /'
+  else echo "ok conformance, $1: $count rules"; fi
+}
+# After the kill: the peer's client ends with an error, in time.
+kill_in_traffic() { # who to kill, name
+  local pid=$1 start
+  timeout 60 "$sanlab" run --timeout 50 write_bw -s 1M -n 2000000 --no-verify >"$work/traffic" 2>&1 &
+  local client=$!
+  sleep 4
+  kill -KILL "$pid"
+  start=$(date +%s%N)
+  wait $client
+  local code=$? ms=$((($(date +%s%N) - start) / 1000000))
+  if [ $code -ne 0 ] && [ $code -ne 124 ] && grep -qE '1005[34]' "$work/traffic" && [ $ms -lt 5000 ]; then ok "$2 (status $code after $ms ms)"
+  else not_ok "$2: status $code after $ms ms"; tail -n 15 "$work/traffic" | sed 's/^/    /'; fi
+}
+
+check "two guests come up" "$sanlab" up
+check "both links are up" test "$(status_of "sum(g['link'] == 'UP' for g in d['guests'])")" = 2
+conformance "checking IOMMU"
+check "all bandwidth and latency tests both ways, verified" "$sanlab" run --timeout 60 --json "$work/all.json" all
+check "1 MiB writes move at least 1 GB/s" python3 -c "
+import json; d = json.load(open('$work/all.json'))
+best = max(r['bytes_per_second'] for r in d['results'] if r['test'] == 'write_bw' and r['size'] == 1 << 20)
+print(best); assert best >= 1e9, best"
+kill_in_traffic "$(status_of "d['guests'][1]['pid']")" "a killed guest ends its peer's operations with an error within 5 seconds"
+check "a new guest can join" "$sanlab" up
+check "and takes part in traffic" "$sanlab" run --timeout 60 write_bw -n 500
+fabric=$(pgrep -f "sanfabricd $work/run/fabric.sock")
+timeout 60 "$sanlab" run --timeout 50 write_bw -n 30000 >"$work/traffic" 2>&1 &
+client=$!
+sleep 2
+kill -KILL "$fabric"
+if wait $client; then ok "traffic goes on when the manager is killed"; else not_ok "traffic when the manager is killed"; tail -n 15 "$work/traffic"; fi
+check "a new manager finds its NICs" bash -c "'$sanlab' up && sleep 1 && '$sanlab' status -j | grep -c '\"link\": \"UP\"' | grep -q 2"
+check "and traffic goes on" "$sanlab" run --timeout 60 read_bw -n 500
+check "the lab ends" "$sanlab" down
+check "a lab without IOMMU and without shared memory comes up" "$sanlab" up --no-iommu --private-memory --revoke deregister
+conformance "no IOMMU, private memory, revoke=deregister"
+check "traffic through the rings is verified" "$sanlab" run --timeout 60 write_bw -n 500
+check "the lab ends" "$sanlab" down
+if pgrep -f "$work/run" >/dev/null; then not_ok "something was left running: $(pgrep -af "$work/run")"; else ok "nothing is left running"; fi
+trap - EXIT
+summary
