@@ -20,9 +20,10 @@ int completion_error(Socket &s, const snic_cqe &cqe) {
     case SNIC_WC_SUCCESS: return 0;
     case SNIC_WC_WR_FLUSH_ERR:
         if (s.state == State::closed) return WSA_OPERATION_ABORTED;
-        // Receives tell the switch how the connection ended; that news may still be on its way on the event queue.
-        if (cqe.opcode == SNIC_WR_RECV) return s.error ? s.error : WSAECONNRESET;
-        return WSA_OPERATION_ABORTED;
+        // The connection has ended. How, may still be on its way on the event queue; a failure of ours would have completed
+        // before with its own status, so it was the peer.
+        connection_lost(s, WSAECONNRESET);
+        return cqe.opcode == SNIC_WR_RECV ? s.error : WSA_OPERATION_ABORTED; // receives tell the switch
     default:
         connection_lost(s, WSAECONNABORTED);
         return WSAECONNABORTED;

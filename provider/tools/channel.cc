@@ -53,12 +53,14 @@ int Channel::tell(const void *message, uint32_t length) {
 
 int Channel::hear(void *message, uint32_t length) {
     DWORD bytes = 0;
-    int error = socket.wait(receives_[next_], bytes, timeout_ms_);
+    if (unposted_[next_]) return unposted_[next_];
+    const int error = socket.wait(receives_[next_], bytes, timeout_ms_);
     if (error) return error;
     memcpy(message, memory_.data() + next_ * max_message, bytes < length ? bytes : length);
-    error = post(next_);
+    // The peer may have closed already: this message counts all the same, only a further one will not come.
+    unposted_[next_] = post(next_);
     next_ = (next_ + 1) % slots;
-    return error ? error : bytes == length ? 0 : WSAEMSGSIZE;
+    return bytes == length ? 0 : WSAEMSGSIZE;
 }
 
 // What the TCP/IP provider would have chosen.

@@ -48,6 +48,7 @@ class Channel {
     Buffer memory_;
     HANDLE handle_ = nullptr;
     sanswitch::Operation receives_[slots], send_;
+    int unposted_[slots] = {}; // why the slot has no receive
     unsigned next_ = 0;
     uint32_t timeout_ms_ = 0;
 };

@@ -13,7 +13,7 @@ namespace santest {
 namespace {
 
 struct Options {
-    bool serve = false, list = false;
+    bool serve = false, list = false, die = false;
     uint32_t server_ip = 0;
     uint16_t port = 18600;
     uint32_t timeout_ms = 30000;
@@ -37,6 +37,7 @@ void usage(FILE *out) {
                  "  -p, --port=N        first port to use (default 18600; as many as there are rules)\n"
                  "      --filter=TEXT   only rules whose id begins so (WSD-1, WSD-140, ...)\n"
                  "      --list          list the rules that are checked\n"
+                 "      --die           connect to the partner, get into the middle of everything, and terminate the process\n"
                  "      --report=FILE   write a table (Markdown)\n"
                  "      --timeout=N     seconds to wait for the partner (default 30)\n"
                  "      --provider=DLL  provider to load (default sanprov.dll)\n");
@@ -70,6 +71,7 @@ int parse(int argc, char **argv, Options &o) {
         }
         if (strcmp(a, "--serve") == 0) o.serve = true;
         else if (strcmp(a, "--list") == 0) o.list = true;
+        else if (strcmp(a, "--die") == 0) o.die = true;
         else if ((v = value_of(a, "--filter"))) o.filter = v;
         else if ((v = value_of(a, "--report"))) o.report = v;
         else if ((v = value_of(a, "--provider"))) o.provider = v;
@@ -187,6 +189,33 @@ int run(const Options &o) {
     return totals.failed ? 1 : 0;
 }
 
+// Memory registered, cached and exposed, receives posted, a connect and a listener waiting: then the process is gone.
+int die(const Options &o) {
+    santools::Channel channel;
+    uint32_t own_ip = 0;
+    sanswitch::addresses(&own_ip, 1);
+    int error = santools::connect_patiently(channel.socket, own_ip, o.server_ip, o.port, o.timeout_ms);
+    if (!error) error = channel.start(o.timeout_ms);
+    Memory live, cached;
+    Socket listener;
+    RemoteBuffer exposed;
+    if (!error) error = live.make(channel.socket, 1 << 20);
+    if (!error) error = cached.make(channel.socket, 1 << 20);
+    if (!error) error = channel.socket.deregister_memory(cached.handle);
+    if (!error) error = channel.socket.expose(live.data(), 4096, MEM_READWRITE, exposed);
+    if (!error) error = listener.open();
+    if (!error) error = listener.bind(0, o.port);
+    if (!error) error = listener.listen(4);
+    if (error) {
+        fprintf(stderr, "santest: error %d before it came to dying\n", error);
+        return 1;
+    }
+    printf("santest: terminating the process\n");
+    fflush(stdout);
+    TerminateProcess(GetCurrentProcess(), 42);
+    return 1;
+}
+
 } // namespace
 
 } // namespace santest
@@ -207,7 +236,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "santest: %s failed: error %d\n", what, error);
         return 1;
     }
-    const int result = o.serve ? serve(o) : run(o);
+    const int result = o.serve ? serve(o) : o.die ? die(o) : run(o);
     sanswitch::shutdown();
     return result;
 }
