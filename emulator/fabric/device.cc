@@ -21,6 +21,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "fd.h"
@@ -289,6 +290,12 @@ bool digest(const snic_device_config &c, snic::Config &out, char *err, size_t er
         return true;
     };
     out.revoke_by_deregister = c.revoke_by_deregister;
+    out.link_rate = uint64_t{c.link_rate_mbit} * 125'000;
+    out.delay = c.delay_ns;
+    out.jitter = c.jitter_ns;
+    out.op_cost = c.op_cost_ns;
+    for (auto [name, value] : {std::pair{"delay-ns", c.delay_ns}, {"jitter-ns", c.jitter_ns}, {"op-cost-ns", c.op_cost_ns}})
+        if (value > 10'000'000'000) return refuse(err, errlen, std::string(name) + ' ' + std::to_string(value) + " is not in 0..10000000000");
     return set("vectors", c.vectors, 1, SNIC_DEVICE_MAX_VECTORS, out.vectors) &&
            set("doorbell-pages", c.doorbell_pages, 2, 4096, out.doorbell_pages) && set("max-qp", c.max_qp, 1, 65536, out.max_qp) &&
            set("max-cq", c.max_cq, 1, 65536, out.max_cq) && set("max-mr", c.max_mr, 1, 1u << 24, out.max_mr) &&

@@ -45,6 +45,8 @@ struct snic_device_config {
     uint32_t max_qp, max_cq, max_mr, max_pd; /* limits; 0 means the default */
     bool revoke_by_deregister; /* the kind of NIC that has no cheap revoke */
     bool no_direct;         /* never copy straight between the two RAMs */
+    uint32_t link_rate_mbit;/* latency and bandwidth model (docs/snic.md, 7.5): Mbit/s; 0: as fast as it goes */
+    uint64_t delay_ns, jitter_ns, op_cost_ns; /* each at most 10 s */
     uint64_t seed;          /* seeds key variants; 0: from the system */
     bool realtime;          /* ask for a real-time priority for the engine */
     uint32_t spin_us;       /* how long the engine polls before it sleeps; 0 means 50 */

@@ -25,7 +25,7 @@ Nic::Nic(Host &host, Link &link, const Config &config)
 }
 
 bool Nic::step(unsigned budget) {
-    bool more = false;
+    bool more = deliver_held_records();
     if (ready_) {
         more |= run_commands(budget);
         poll_watched();
@@ -47,6 +47,7 @@ bool Nic::step(unsigned budget) {
 
 uint64_t Nic::deadline() const {
     uint64_t when = timers_.empty() ? kNever : timers_.top().when;
+    if (!held_records_.empty()) when = std::min(when, held_records_.front().due);
     if (held_events_) when = std::min(when, held_retry_);
     for (uint32_t v = 0; pending_vectors_ >> v; v++)
         if (pending_vectors_ >> v & 1) when = std::min(when, vector_next_[v]);
@@ -56,7 +57,7 @@ uint64_t Nic::deadline() const {
 // One entry for each QP is enough: when it fires, every reason is looked at again and the next entry is made.
 void Nic::arm_timer(Qp &qp) {
     uint64_t when = kNever;
-    for (uint64_t reason : {qp.rnr_until, qp.ack_due, qp.cm_next})
+    for (uint64_t reason : {qp.rnr_until, qp.ack_due, qp.cm_next, qp.pace_until})
         if (reason) when = std::min(when, reason);
     if (when == kNever || (qp.timer_at && qp.timer_at <= when)) return;
     qp.timer_at = when;
@@ -74,6 +75,10 @@ void Nic::run_timers() {
         qp->timer_at = 0;
         if (qp->rnr_until && now >= qp->rnr_until) {
             qp->rnr_until = 0;
+            schedule(*qp);
+        }
+        if (qp->pace_until && now >= qp->pace_until) {
+            qp->pace_until = 0;
             schedule(*qp);
         }
         if (qp->ack_due && now >= qp->ack_due) ack_timed_out(*qp);
@@ -121,6 +126,7 @@ void Nic::peer_down(PeerId peer) {
     requests_.each([&](Request &r) {
         if (r.peer == peer && r.listener) gone.push_back(r.handle);
     });
+    std::erase_if(held_records_, [&](const HeldRecord &r) { return r.peer == peer; });
     for (uint32_t handle : gone)
         if (Request *r = requests_.find(handle)) drop_request(*r);
     for (auto it = incoming_.begin(); it != incoming_.end();)
@@ -158,6 +164,8 @@ void Nic::reset() {
     active_.clear();
     watched_.clear();
     timers_ = {};
+    held_records_.clear();
+    tx_free_ = 0;
     held_events_ = false;
     pending_vectors_ = 0;
 }
@@ -185,6 +193,11 @@ void Nic::finish_message(PeerId peer, std::span<std::byte> record) {
 }
 
 void Nic::receive(PeerId peer, std::span<const std::byte> record) {
+    if (config_.delay || config_.jitter) return hold_record(peer, record);
+    dispatch(peer, record);
+}
+
+void Nic::dispatch(PeerId peer, std::span<const std::byte> record) {
     fabric_msg msg;
     if (!ready_) return;
     if (record.size() < sizeof msg) {

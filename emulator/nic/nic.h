@@ -7,6 +7,7 @@
 //   queues.cc        event queues, completion queues, doorbells, the watch list
 //   requester.cc     send queues: segments out, acknowledgements in, retransmission
 //   responder.cc     requests from peers: the chain of checks, placement, acknowledgement
+//   timing.cc        the latency and bandwidth model
 //   connection.cc    listen, connect, accept, disconnect; flushing
 //   nic.cc           step, timers, links, reset
 //   state_json.cc    introspection
@@ -207,6 +208,18 @@ class Nic {
     void cm_timer(Qp &qp, uint64_t now);
     void connection_event(Qp &qp, snic_event_type type, snic_conn_reason reason, snic_wc_status status);
 
+    // --- timing.cc ---
+    // What the model adds to the time until an acknowledgement: both ways as slow as ours, and one read response of the longest kind.
+    uint64_t round_trip() const {
+        return 2 * (config_.delay + config_.jitter) + (config_.link_rate ? FABRIC_DIRECT_SEGMENT * 1'000'000'000ull / config_.link_rate : 0);
+    }
+    bool paced() const { return config_.link_rate || config_.op_cost; }
+    bool may_transmit(uint64_t &wait_until);
+    void account_transmit(size_t bytes, bool begins_operation);
+    void hold_record(PeerId peer, std::span<const std::byte> record);
+    bool deliver_held_records();
+    void dispatch(PeerId peer, std::span<const std::byte> record);
+
     // --- nic.cc ---
     void arm_timer(Qp &qp);
     void run_timers();
@@ -246,6 +259,16 @@ class Nic {
         bool operator>(const Timer &o) const { return when > o.when; }
     };
     std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
+
+    // Latency and bandwidth model
+    struct HeldRecord {
+        uint64_t due;
+        PeerId peer;
+        std::vector<std::byte> bytes;
+    };
+    static constexpr size_t kMaxHeldRecords = 65536;
+    std::deque<HeldRecord> held_records_;  // on their way to us, oldest first
+    uint64_t tx_free_ = 0;                 // when the transmitter has sent what it was given
 
     uint32_t pending_vectors_ = 0;
     uint64_t vector_next_[SNIC_MAX_VECTORS] = {};

@@ -29,6 +29,12 @@ struct Config {
     uint64_t max_msg_size = 1u << 30;
     bool revoke_by_deregister = false;
 
+    // Latency and bandwidth model; all 0: as fast as it goes. Times by Host::now_ns().
+    uint64_t link_rate = 0;   // bytes per second that this NIC can send
+    uint64_t delay = 0;       // ns that every record takes to arrive here
+    uint64_t jitter = 0;      // ns added to that, uniform in 0..jitter; order is kept
+    uint64_t op_cost = 0;     // ns of this NIC's time for each operation it begins
+
     // Transport. Times in nanoseconds.
     uint64_t ack_timeout = 50'000'000;  // first; doubles with each retry, up to eight times
     uint64_t rnr_delay = 100'000;       // first; doubles up to 16 times

@@ -125,6 +125,7 @@ struct Qp {
     uint32_t retries = 0, rnr_retries = 0;
     uint64_t ack_due = 0;       // 0: nothing outstanding
     uint64_t rnr_until = 0;     // 0: not waiting
+    uint64_t pace_until = 0;    // the transmitter is busy until then; 0: not waiting
 
     // Responder
     uint32_t epsn = 0;

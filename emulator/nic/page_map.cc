@@ -48,7 +48,7 @@ snic_status PageMap::load(Host &host, const snic_page_list &list, uint64_t lengt
     for (size_t i = 1; i < pages_.size() && contiguous; i++) contiguous = pages_[i] == pages_[i - 1] + mask_ + 1;
     if (contiguous) {
         base_ = pages_[0];
-        pages_ = {};
+        std::vector<uint64_t>().swap(pages_);  // gives the memory back, too
     }
     return SNIC_OK;
 }

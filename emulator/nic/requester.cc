@@ -39,7 +39,16 @@ bool Nic::run_requester(Qp &qp, unsigned &budget) {
                                [&](const SendOp &o) { return o.segments && seq_diff(qp.send_psn, o.first_psn) >= 0; });
         if (op == qp.ops.rend()) return blocked;
         if (op->is_read() && reads_outstanding(qp) >= config_.max_rd_atomic) return blocked;
-        if (!send_segment(qp, *op, qp.send_psn - op->first_psn)) return true;  // the link is full
+        uint64_t busy_until;
+        if (!may_transmit(busy_until)) {
+            qp.pace_until = busy_until;
+            arm_timer(qp);
+            return blocked;
+        }
+        uint32_t segment = qp.send_psn - op->first_psn;
+        if (!send_segment(qp, *op, segment)) return true;  // the link is full
+        account_transmit(sizeof(fabric_msg) + (op->is_read() ? 0 : std::min(op->segment_size, op->length - segment * op->segment_size)),
+                         segment == 0);
         if (op->status != SNIC_WC_SUCCESS) {  // failed just now: what was numbered beyond here will never be sent
             retire_ops(qp);
             return false;
@@ -52,7 +61,7 @@ bool Nic::run_requester(Qp &qp, unsigned &budget) {
         }
         qp.send_psn++;
         if (!qp.ack_due) {
-            qp.ack_due = host_.now_ns() + config_.ack_timeout;
+            qp.ack_due = std::max(host_.now_ns(), tx_free_) + round_trip() + config_.ack_timeout;
             arm_timer(qp);
         }
     }
@@ -181,7 +190,7 @@ bool Nic::send_segment(Qp &qp, SendOp &op, uint32_t segment) {
     msg.type = op.is_read() ? FABRIC_READ : op.wqe.opcode == SNIC_WR_SEND ? FABRIC_SEND : FABRIC_WRITE;
     msg.flags = static_cast<uint8_t>((segment == 0 ? FABRIC_FLAG_FIRST : 0) |
                                      (segment + 1 == op.segments ? FABRIC_FLAG_LAST | FABRIC_FLAG_ACK_REQ : 0) |
-                                     (segment % kAckEvery == kAckEvery - 1 ? FABRIC_FLAG_ACK_REQ : 0) |
+                                     (paced() || segment % kAckEvery == kAckEvery - 1 ? FABRIC_FLAG_ACK_REQ : 0) |
                                      (op.direct ? FABRIC_FLAG_DIRECT : 0) |
                                      (op.wqe.flags & SNIC_WQE_SOLICITED ? FABRIC_FLAG_SOLICITED : 0));
     msg.dst_qpn = qp.remote_qpn;
@@ -252,7 +261,7 @@ void Nic::acknowledge_to(Qp &qp, uint32_t psn) {
     qp.una_psn = psn;
     if (seq_diff(qp.send_psn, psn) < 0) qp.send_psn = psn;
     qp.retries = qp.rnr_retries = 0;
-    qp.ack_due = qp.una_psn == qp.max_sent_psn ? 0 : host_.now_ns() + config_.ack_timeout;
+    qp.ack_due = qp.una_psn == qp.max_sent_psn ? 0 : std::max(host_.now_ns(), tx_free_) + round_trip() + config_.ack_timeout;
     arm_timer(qp);
     retire_ops(qp);
     schedule(qp);
@@ -369,7 +378,7 @@ void Nic::ack_timed_out(Qp &qp) {
     }
     qp.retries++;
     go_back(qp);
-    qp.ack_due = host_.now_ns() + (config_.ack_timeout << std::min(qp.retries, 3u));
+    qp.ack_due = host_.now_ns() + round_trip() + (config_.ack_timeout << std::min(qp.retries, 3u));
     arm_timer(qp);
 }
 

@@ -230,8 +230,15 @@ Nic::ReadResult Nic::answer_read(Qp &qp, const fabric_msg &msg, std::span<const 
         if (!guest_pieces(host_, mr->pages, msg.remote_va - mr->va, msg.length, false, from))
             return refused(FABRIC_NAK_OPERATIONAL);
     }
+    uint64_t busy_until;
+    if (!may_transmit(busy_until)) {
+        qp.pace_until = busy_until;
+        arm_timer(qp);
+        return ReadResult::link_full;
+    }
     std::span<std::byte> record = start_message(qp.peer, read_response(qp, msg), direct ? 0 : msg.length);
     if (record.empty()) return ReadResult::link_full;
+    account_transmit(sizeof(fabric_msg) + msg.length, false);
     if (!direct) to.add(record.data() + sizeof(fabric_msg), msg.length);
     copy_pieces(to, from);
     finish_message(qp.peer, record);
@@ -268,7 +275,7 @@ bool Nic::run_responder(Qp &qp) {
         PendingRead &r = qp.reads.front();
         fabric_nak nak = kGranted;
         ReadResult result = answer_read(qp, r.msg, r.tail, nak);
-        if (result == ReadResult::link_full) return true;
+        if (result == ReadResult::link_full) return qp.pace_until == 0;  // else a timer brings us back
         if (result == ReadResult::refused) {
             if (nak == FABRIC_NAK_ACCESS) qp.counters.resp_remote_access_errors++;
             refuse(qp, r.msg.psn, nak, nak == FABRIC_NAK_ACCESS ? SNIC_WC_REM_ACCESS_ERR : SNIC_WC_REM_OP_ERR);

@@ -47,6 +47,8 @@ struct SnicState {
     uint32_t vectors;
     uint32_t doorbell_pages;
     uint32_t max_qp, max_cq, max_mr, max_pd;
+    uint32_t link_rate;
+    uint64_t delay_ns, jitter_ns, op_cost_ns;
     uint32_t spin_us;
     uint64_t seed;
     uint16_t vendor_id, device_id;
@@ -264,6 +266,10 @@ static void snic_realize(PCIDevice *pdev, Error **errp)
         .max_pd = s->max_pd,
         .revoke_by_deregister = deregister,
         .no_direct = !s->direct,
+        .link_rate_mbit = s->link_rate,
+        .delay_ns = s->delay_ns,
+        .jitter_ns = s->jitter_ns,
+        .op_cost_ns = s->op_cost_ns,
         .seed = s->seed,
         .spin_us = s->spin_us,
         .realtime = s->realtime,
@@ -361,6 +367,10 @@ static Property snic_properties[] = {
     DEFINE_PROP_UINT32("max-pd", SnicState, max_pd, 4096),
     DEFINE_PROP_STRING("revoke", SnicState, revoke),
     DEFINE_PROP_BOOL("direct", SnicState, direct, true),
+    DEFINE_PROP_UINT32("link-rate", SnicState, link_rate, 0),
+    DEFINE_PROP_UINT64("delay-ns", SnicState, delay_ns, 0),
+    DEFINE_PROP_UINT64("jitter-ns", SnicState, jitter_ns, 0),
+    DEFINE_PROP_UINT64("op-cost-ns", SnicState, op_cost_ns, 0),
     DEFINE_PROP_BOOL("x-realtime", SnicState, realtime, true),
     DEFINE_PROP_UINT32("x-spin-us", SnicState, spin_us, 20),
     DEFINE_PROP_UINT64("x-seed", SnicState, seed, 0),
@@ -383,6 +393,10 @@ static const char *const snic_descriptions[][2] = {
     {"max-pd", "most protection domains, 1..65536"},
     {"revoke", "how remote access ends: key (MODIFY_MR, default) or deregister (DEREGISTER_MR only)"},
     {"direct", "copy straight between the guests' RAM when it is shared"},
+    {"link-rate", "Mbit/s that the NIC sends at (0: as fast as it goes)"},
+    {"delay-ns", "nanoseconds that everything takes to arrive here, up to 10 s"},
+    {"jitter-ns", "nanoseconds added to that, uniform from 0 to this"},
+    {"op-cost-ns", "nanoseconds that the NIC takes for each operation it begins"},
     {"x-realtime", "real-time priority for the engine's thread, where allowed"},
     {"x-spin-us", "microseconds that the engine polls before it sleeps"},
     {"x-seed", "seed of the key variants (0: random)"},
