@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Registers, the admin queue, and the commands about PDs, queues and QPs.
+// Registers, the admin queue, and the commands about PDs, doorbell pages, EQs and CQs.
 #include <algorithm>
 #include <cstring>
 
@@ -8,8 +8,6 @@
 namespace snic {
 
 namespace {
-
-bool power_of_two(uint32_t v, uint32_t least, uint32_t most) { return v >= least && v <= most && (v & (v - 1)) == 0; }
 
 uint64_t half(uint64_t reg, uint64_t value, unsigned size, bool high) {
     if (size == 8) return value;
@@ -139,6 +137,7 @@ Nic::Outcome Nic::execute(uint32_t number, const snic_cmd &cmd) {
         case SNIC_CMD_DESTROY_QP: return cmd_destroy_qp(number, cmd);
         case SNIC_CMD_MODIFY_QP: return cmd_modify_qp(number, cmd);
         case SNIC_CMD_QUERY_QP: return cmd_query_qp(cmd);
+        case SNIC_CMD_REBIND_QP: return cmd_rebind_qp(cmd);
         case SNIC_CMD_LISTEN: return cmd_listen(cmd);
         case SNIC_CMD_UNLISTEN: return cmd_unlisten(cmd);
         case SNIC_CMD_CONNECT: return cmd_connect(cmd);
@@ -309,111 +308,6 @@ Nic::Outcome Nic::cmd_destroy_cq(const snic_cmd &cmd) {
     doorbell_users_[cq->doorbell_page]--;
     cqs_.destroy(cq->handle);
     return {};
-}
-
-// --- queue pairs -----------------------------------------------------------------------------------------------------------------
-
-Nic::Outcome Nic::check_qp_params(const snic_qp_params &p) {
-    auto bad = [](snic_status status, size_t field) { return Outcome::error(status, field); };
-    if (!pds_.find(p.pd)) return bad(SNIC_ERR_HANDLE, offsetof(snic_qp_params, pd));
-    if (!cqs_.find(p.send_cqn)) return bad(SNIC_ERR_HANDLE, offsetof(snic_qp_params, send_cqn));
-    if (!cqs_.find(p.recv_cqn)) return bad(SNIC_ERR_HANDLE, offsetof(snic_qp_params, recv_cqn));
-    if (!eqs_.find(p.eqn)) return bad(SNIC_ERR_HANDLE, offsetof(snic_qp_params, eqn));
-    if (p.doorbell_page >= doorbell_attached_.size() || !doorbell_attached_[p.doorbell_page])
-        return bad(SNIC_ERR_HANDLE, offsetof(snic_qp_params, doorbell_page));
-    if (!power_of_two(p.sq_entries, 2, config_.max_wqe)) return bad(SNIC_ERR_PARAM, offsetof(snic_qp_params, sq_entries));
-    if (!power_of_two(p.rq_entries, 2, config_.max_wqe)) return bad(SNIC_ERR_PARAM, offsetof(snic_qp_params, rq_entries));
-    if (!power_of_two(p.sq_stride, SNIC_MIN_STRIDE, SNIC_MAX_STRIDE)) return bad(SNIC_ERR_PARAM, offsetof(snic_qp_params, sq_stride));
-    if (!power_of_two(p.rq_stride, SNIC_MIN_STRIDE, SNIC_MAX_STRIDE)) return bad(SNIC_ERR_PARAM, offsetof(snic_qp_params, rq_stride));
-    if (p.rnr_retry > 7) return bad(SNIC_ERR_PARAM, offsetof(snic_qp_params, rnr_retry));
-    if (p.retry_count > 7) return bad(SNIC_ERR_PARAM, offsetof(snic_qp_params, retry_count));
-    if (p.access & ~(SNIC_ACCESS_REMOTE_READ | SNIC_ACCESS_REMOTE_WRITE)) return bad(SNIC_ERR_PARAM, offsetof(snic_qp_params, access));
-    if (p.record % 64) return bad(SNIC_ERR_PARAM, offsetof(snic_qp_params, record));
-    if (p.sq_pages.offset % 64) return bad(SNIC_ERR_PARAM, offsetof(snic_qp_params, sq_pages));
-    if (p.rq_pages.offset % 64) return bad(SNIC_ERR_PARAM, offsetof(snic_qp_params, rq_pages));
-    return {};
-}
-
-Nic::Outcome Nic::cmd_create_qp(const snic_cmd &cmd) {
-    auto b = body_of<snic_cmd_create_qp>(cmd);
-    snic_qp_params p;
-    if ((b.params & (SNIC_PAGE_SIZE - 1)) + sizeof p > SNIC_PAGE_SIZE)
-        return Outcome::error(SNIC_ERR_PARAM, SNIC_FIELD(snic_cmd_create_qp, params));
-    if (!guest_read(host_, b.params, &p, sizeof p)) return Outcome::error(SNIC_ERR_DMA, SNIC_FIELD(snic_cmd_create_qp, params));
-    if (Outcome o = check_qp_params(p); o.status != SNIC_OK) return o;
-    PageMap sq, rq;
-    if (snic_status st = sq.load(host_, p.sq_pages, uint64_t{p.sq_entries} * p.sq_stride); st != SNIC_OK)
-        return Outcome::error(st, offsetof(snic_qp_params, sq_pages));
-    if (snic_status st = rq.load(host_, p.rq_pages, uint64_t{p.rq_entries} * p.rq_stride); st != SNIC_OK)
-        return Outcome::error(st, offsetof(snic_qp_params, rq_pages));
-    uint32_t word;
-    if (!guest_load(host_, p.record, word)) return Outcome::error(SNIC_ERR_DMA, offsetof(snic_qp_params, record));
-    Qp *qp = qps_.create();
-    if (!qp) return Outcome::error(SNIC_ERR_LIMIT);
-    qp->params = p;
-    qp->sq = std::move(sq);
-    qp->rq = std::move(rq);
-    pds_.find(p.pd)->qps++;
-    cqs_.find(p.send_cqn)->users++;
-    cqs_.find(p.recv_cqn)->users++;
-    eqs_.find(p.eqn)->users++;
-    doorbell_users_[p.doorbell_page]++;
-    guest_store(host_, p.record + offsetof(snic_qp_record, kick), 1);
-    Outcome o;
-    o.result[0] = qp->handle;
-    return o;
-}
-
-void Nic::destroy_qp(Qp &qp) {
-    unwatch(qp);
-    const snic_qp_params &p = qp.params;
-    if (Pd *pd = pds_.find(p.pd)) pd->qps--;
-    if (Cq *cq = cqs_.find(p.send_cqn)) cq->users--;
-    if (Cq *cq = cqs_.find(p.recv_cqn)) cq->users--;
-    if (Eq *eq = eqs_.find(p.eqn)) eq->users--;
-    doorbell_users_[p.doorbell_page]--;
-    if (qp.reply_request) requests_.destroy(qp.reply_request);
-    auto known = incoming_.find({qp.peer, qp.connection});
-    if (known != incoming_.end() && known->second == qp.handle && !qp.initiator) incoming_.erase(known);
-    qps_.destroy(qp.handle);
-}
-
-Nic::Outcome Nic::cmd_destroy_qp(uint32_t number, const snic_cmd &cmd) {
-    Qp *qp = qps_.find(body_of<snic_cmd_handle>(cmd).handle);
-    if (!qp) return Outcome::error(SNIC_ERR_HANDLE, SNIC_FIELD(snic_cmd_handle, handle));
-    enter_error(*qp, SNIC_WC_SUCCESS, SNIC_REASON_NONE, false);
-    if (drained(*qp) && qp->cm == Cm::gone) {
-        destroy_qp(*qp);
-        return {};
-    }
-    waiters_.push_back({number, cmd.cookie, SNIC_CMD_DESTROY_QP, qp->handle});
-    Outcome o;
-    o.deferred = true;
-    return o;
-}
-
-Nic::Outcome Nic::cmd_modify_qp(uint32_t number, const snic_cmd &cmd) {
-    auto b = body_of<snic_cmd_modify_qp>(cmd);
-    Qp *qp = qps_.find(b.qpn);
-    if (!qp) return Outcome::error(SNIC_ERR_HANDLE, SNIC_FIELD(snic_cmd_modify_qp, qpn));
-    if (b.state != SNIC_QP_ERROR) return Outcome::error(SNIC_ERR_PARAM, SNIC_FIELD(snic_cmd_modify_qp, state));
-    enter_error(*qp, SNIC_WC_SUCCESS, SNIC_REASON_NONE, false);
-    if (drained(*qp)) return {};
-    waiters_.push_back({number, cmd.cookie, SNIC_CMD_MODIFY_QP, qp->handle});
-    Outcome o;
-    o.deferred = true;
-    return o;
-}
-
-Nic::Outcome Nic::cmd_query_qp(const snic_cmd &cmd) {
-    Qp *qp = qps_.find(body_of<snic_cmd_handle>(cmd).handle);
-    if (!qp) return Outcome::error(SNIC_ERR_HANDLE, SNIC_FIELD(snic_cmd_handle, handle));
-    Outcome o;
-    o.result[0] = qp->state;
-    o.result[1] = qp->sq_done;
-    o.result[2] = qp->rq_ci;
-    o.result[3] = qp->remote_qpn;
-    return o;
 }
 
 }  // namespace snic

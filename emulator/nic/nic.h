@@ -2,7 +2,8 @@
 // nic.h: one SAN NIC, as docs/snic.md describes it. Deterministic: all it does follows from the calls below, the host memory, and
 // what Host and Link return. It belongs to one thread at a time (the owner's engine).
 //
-//   admin.cc         registers, admin queue, commands about objects
+//   admin.cc         registers, admin queue, commands about PDs and queues
+//   admin_qp.cc      commands about queue pairs
 //   admin_memory.cc  commands about memory regions
 //   queues.cc        event queues, completion queues, doorbells, the watch list
 //   requester.cc     send queues: segments out, acknowledgements in, retransmission
@@ -118,6 +119,9 @@ class Nic {
     Outcome cmd_destroy_qp(uint32_t number, const snic_cmd &);
     Outcome cmd_modify_qp(uint32_t number, const snic_cmd &);
     Outcome cmd_query_qp(const snic_cmd &);
+    Outcome cmd_rebind_qp(const snic_cmd &);
+    Outcome load_qp_params(uint64_t addr, size_t field, snic_qp_params &params, PageMap &sq, PageMap &rq);
+    void count_qp_users(const snic_qp_params &params, int change);
     Outcome cmd_listen(const snic_cmd &);
     Outcome cmd_unlisten(const snic_cmd &);
     Outcome cmd_connect(const snic_cmd &);
@@ -276,6 +280,9 @@ class Nic {
 
 // a - b as sequence numbers: negative when a is before b.
 inline int32_t seq_diff(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b); }
+
+// v is a power of two in least..most.
+inline bool power_of_two(uint32_t v, uint32_t least, uint32_t most) { return v >= least && v <= most && (v & (v - 1)) == 0; }
 
 // The command's body as one of its structures.
 template <typename T>

@@ -55,6 +55,9 @@
 #define SANPROXY_IOCTL_REJECT SANPROXY_CODE(27)      /* sanproxy_reply */
 #define SANPROXY_IOCTL_CONNECT SANPROXY_CODE(28)     /* sanproxy_connect */
 #define SANPROXY_IOCTL_DISCONNECT SANPROXY_CODE(29)  /* sanproxy_object */
+#define SANPROXY_IOCTL_OFFER SANPROXY_CODE(32)       /* sanproxy_offer */
+#define SANPROXY_IOCTL_LOOK SANPROXY_CODE(33)        /* sanproxy_offer */
+#define SANPROXY_IOCTL_CLAIM SANPROXY_CODE(34)       /* sanproxy_claim */
 
 enum sanproxy_result {
     SANPROXY_OK = 0,
@@ -260,5 +263,40 @@ struct sanproxy_connect {
     uint8_t private_data[SANPROXY_MAX_PRIVATE_DATA];
 };
 SANPROXY_SIZE(struct sanproxy_connect, 40 + SANPROXY_MAX_PRIVATE_DATA);
+
+/* --- Handing over to another process --------------------------------------------------------------------------------- */
+#define SANPROXY_HANDOVER_STATE 64u
+#define SANPROXY_KIND_QP 2u
+#define SANPROXY_KIND_LISTENER 4u
+
+/*
+ * OFFER: gives a connected QP or a listener up to another process. When it returns the caller has the object no more: the
+ * NIC uses none of its memory, posted receives are dropped without completion, rings are unmapped. The driver keeps the
+ * connection (messages that arrive wait) until the target process claims it; if that process ends first, the peer sees a
+ * reset. BAD_STATE: not connected, or sends are outstanding; NOT_FOUND: no such object or process. Nothing has changed then.
+ * LOOK: what a token stands for. Only in the target process; does not use the token up.
+ */
+struct sanproxy_offer {
+    struct sanproxy_header header;
+    uint32_t id;         /* OFFER in: QP or listener */
+    uint32_t process;    /* OFFER in: id of the target process */
+    uint32_t token;      /* OFFER out, LOOK in: not 0; good once, in the target process only */
+    uint32_t kind;       /* out: SANPROXY_KIND_* */
+    uint64_t connection; /* out: stays with the object, wherever it goes; no two have the same */
+    uint8_t state[SANPROXY_HANDOVER_STATE]; /* OFFER in, LOOK out: the provider's, not looked at */
+};
+SANPROXY_SIZE(struct sanproxy_offer, 40 + SANPROXY_HANDOVER_STATE);
+
+/*
+ * CLAIM: uses the token up and makes the object the caller's. `queues` as in CREATE_QP; of a listener only the cookie counts.
+ * Whatever fails after the token was found ends the connection, so `queues` of zeros gives an offer up.
+ */
+struct sanproxy_claim {
+    struct sanproxy_header header;
+    uint32_t token; /* in */
+    uint32_t id;    /* out */
+    struct sanproxy_create_qp queues;
+};
+SANPROXY_SIZE(struct sanproxy_claim, 24 + 96);
 
 #endif

@@ -129,6 +129,7 @@ enum snic_opcode {
     SNIC_CMD_DESTROY_QP = 0x51,
     SNIC_CMD_MODIFY_QP = 0x52,
     SNIC_CMD_QUERY_QP = 0x53,
+    SNIC_CMD_REBIND_QP = 0x54,
     SNIC_CMD_LISTEN = 0x60,
     SNIC_CMD_UNLISTEN = 0x61,
     SNIC_CMD_CONNECT = 0x62,
@@ -304,6 +305,18 @@ struct snic_qp_params {
 SNIC_SIZE(struct snic_qp_params, 128);
 SNIC_AT(struct snic_qp_params, record, 48);
 SNIC_AT(struct snic_qp_params, sq_pages, 64);
+
+/*
+ * REBIND_QP: hands a QP to another owner. State INIT or RTS, no send outstanding, no message half received (else STATE). Everything in `params`
+ * replaces what CREATE_QP was given; posted receives are dropped without completion, all indices start at 0. QP number, connection and transport stay.
+ */
+struct snic_cmd_rebind_qp {
+    uint32_t qpn;
+    uint32_t reserved0;
+    uint64_t params; /* bus address of a struct snic_qp_params, not crossing a page */
+    uint64_t reserved[4];
+};
+SNIC_SIZE(struct snic_cmd_rebind_qp, 48);
 
 /* 7.2 Queue pair states */
 enum snic_qp_state {

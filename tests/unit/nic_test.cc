@@ -368,6 +368,45 @@ TEST_P(Pair, DoorbellOfAnotherPageIsIgnoredAndCounted) {
     EXPECT_EQ(ma.nic.counters().bad_doorbells, before + 2);
 }
 
+TEST_P(Pair, RebindHandsTheQpToAnotherOwnerAndKeepsTheConnection) {
+    b.post_recv(qb, 1, {{bbuf, bkey, 64}});  // dropped
+    a.post_recv(qa, 77, {{abuf + 4096, akey, 64}});  // the peer's receive survives
+    GuestCq cq2 = b.create_cq();
+    GuestQp q2;
+    uint64_t params = b.alloc(sizeof(snic_qp_params));
+    *mb.at<snic_qp_params>(params) = b.qp_params(cq2, cq2, q2);
+    snic_cmd_rebind_qp r = {};
+    r.qpn = qb.qpn;
+    r.params = params;
+    ASSERT_EQ(b.command(SNIC_CMD_REBIND_QP, r).status, SNIC_OK);
+    q2.qpn = qb.qpn;
+    b.post_recv(q2, 2, {{bbuf + 8192, bkey, 64}});
+    a.post_send(qa, SNIC_WR_SEND, 5, {{abuf, akey, 20}});
+    snic_cqe c;
+    ASSERT_TRUE(b.wait(cq2, c));
+    EXPECT_EQ(c.wr_id, 2u);
+    EXPECT_EQ(c.status, SNIC_WC_SUCCESS);
+    b.post_send(q2, SNIC_WR_SEND, 6, {{bbuf + 8192, bkey, 20}});
+    ASSERT_TRUE(a.wait(acq, c));
+    ASSERT_TRUE(c.wr_id == 77 || a.wait(acq, c));
+    EXPECT_EQ(c.status, SNIC_WC_SUCCESS);
+    EXPECT_FALSE(b.poll(bcq, c)) << "the dropped receive completes nowhere";
+    // The old owner's queues are free of it.
+    EXPECT_EQ(b.handle_command(SNIC_CMD_DESTROY_CQ, bcq.cqn).status, SNIC_OK);
+}
+
+TEST_P(Pair, RebindIsRefusedWhileASendIsOutstanding) {
+    b.post_send(qb, SNIC_WR_SEND, 1, {{bbuf, bkey, 64}});  // no receive posted at the peer
+    world.run([&] { return world.now > 3'000'000; });
+    GuestQp q2;
+    uint64_t params = b.alloc(sizeof(snic_qp_params));
+    *mb.at<snic_qp_params>(params) = b.qp_params(bcq, bcq, q2);
+    snic_cmd_rebind_qp r = {};
+    r.qpn = qb.qpn;
+    r.params = params;
+    EXPECT_EQ(b.command(SNIC_CMD_REBIND_QP, r).status, SNIC_ERR_STATE);
+}
+
 TEST_P(Pair, ResetDropsEverythingAndThePeerLearns) {
     ma.nic.write_register(SNIC_REG_CTRL, SNIC_CTRL_RESET, 4);
     snic_eqe e;
