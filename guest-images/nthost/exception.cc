@@ -57,6 +57,8 @@ struct ActiveScope {
         bugcheck(0x1e, "KMODE_EXCEPTION_NOT_HANDLED", "0x%08X %s, at %s", uint32_t(record->ExceptionCode), name ? name : "",
                  describe_address(context->Rip).c_str());
     }
+    // Its process is being ended around it: whatever it still trips over does not matter.
+    if (t->terminate) exit_current_thread(t->exit_code);
     // The filter may make the exception go away: libgcc relies on it to end in std::terminate.
     if (auto filter = t->process->unhandled_filter) {
         EXCEPTION_POINTERS pointers{record, context};

@@ -160,11 +160,9 @@ bool handle_user_touch(ucontext_t *uc, bool in_pe_or_leaf) {
             memcpy(&c.Rip, reinterpret_cast<void *>(c.Reg[RSP]), 8);
             c.Reg[RSP] += 8;
         }
-        if (!inside_try(t, &c)) return false;
-        if (!within(static_cast<uint64_t>(m.gregs[REG_RIP]), nth_leaf_begin, nth_leaf_end)) {
-            m.gregs[REG_EFL] |= 0x100; // single step: the trap closes it again
-        }
+        if (t->irql >= DISPATCH_LEVEL || !inside_try(t, &c)) return false;
     }
+    m.gregs[REG_EFL] |= 0x100; // single step: the trap closes it again
     *saved_pkru(uc) = 0;
     return true;
 }
@@ -194,6 +192,9 @@ void on_fault(int signal, siginfo_t *info, void *context) {
                 touched.Reg[RSP] += 8;
             }
             set_stack_context(&touched);
+            if (t->irql >= DISPATCH_LEVEL)
+                bugcheck(0xd1, "DRIVER_IRQL_NOT_LESS_OR_EQUAL", "user memory at 0x%llx touched at IRQL %u, at %s",
+                         (unsigned long long)address, t->irql, describe_address(touched.Rip).c_str());
             bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "user memory at 0x%llx touched outside __try, at %s",
                      (unsigned long long)address, describe_address(touched.Rip).c_str());
         }
@@ -264,9 +265,35 @@ void on_nudge(int, siginfo_t *, void *context) {
     m.gregs[REG_EFL] &= ~0x400;
 }
 
+// KI_USER_SHARED_DATA, where NT's headers read the time from. Linux lets nothing be mapped there; the loads trap.
+struct SharedData final : MmioPort {
+    uint64_t read(uint64_t offset, unsigned size) override {
+        uint8_t page[0x400] = {};
+        auto put_time = [&](unsigned at, uint64_t v) { // KSYSTEM_TIME: low, high, high again
+            auto high = static_cast<uint32_t>(v >> 32);
+            memcpy(page + at, &v, 8);
+            memcpy(page + at + 8, &high, 4);
+        };
+        uint64_t ns = monotonic_ns();
+        uint32_t multiplier = 15625 << 10; // 15.625 ms a tick, in 2^-24 ms
+        uint32_t version[2] = {5, 2};
+        memcpy(page + 4, &multiplier, 4);
+        put_time(0x08, ns / 100);
+        put_time(0x14, system_time());
+        put_time(0x320, ns / 15625000);
+        memcpy(page + 0x26c, version, sizeof version);
+        uint64_t v = 0;
+        if (offset + size <= sizeof page) memcpy(&v, page + offset, size);
+        return v;
+    }
+    void write(uint64_t, uint64_t, unsigned) override {}
+};
+SharedData g_shared_data;
+
 } // namespace
 
 void install_fault_handlers() {
+    add_mmio_range(0xfffff78000000000, 4096, &g_shared_data, 0);
     struct sigaction sa{};
     sa.sa_sigaction = on_fault;
     sa.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;

@@ -35,6 +35,7 @@ struct Request {
     ControlRequest call{};
     KEVENT *event = nullptr; // referenced
     void *buffer = nullptr;  // system buffer
+    bool copy_out = false;   // METHOD_BUFFERED: the buffer goes back to the caller
     MDL *mdl = nullptr;      // locked for direct methods
     KEVENT done;
     FutexLock lock; // guards the four below
@@ -111,7 +112,7 @@ void deliver_results(Request *r, IRP *irp) {
     bool error = static_cast<uint32_t>(status) >> 30 == 3;
     if (status == STATUS_PENDING) disagreement(r, "the IRP was completed with STATUS_PENDING");
     const ControlRequest &c = r->call;
-    if (!error && r->buffer != nullptr && c.output != 0 && information != 0) {
+    if (!error && r->copy_out && c.output != 0 && information != 0) {
         if (information > c.output_length)
             bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION",
                      "%s: IoStatus.Information is %llu, the output buffer has %u bytes", r->what.c_str(),
@@ -359,6 +360,7 @@ static NTSTATUS prepare_buffers(Request *r, DEVICE_OBJECT *top) {
         if (g_verifier) memset(r->buffer, 0xcd, size); // what the driver does not write must not reach the caller unnoticed
         if (input != 0 && !copy_from_user(r->buffer, c.input, input)) return STATUS_ACCESS_VIOLATION;
         irp->AssociatedIrp.SystemBuffer = r->buffer;
+        r->copy_out = method == 0 && c.major != IRP_MJ_WRITE;
     }
     uint64_t address = c.major == IRP_MJ_WRITE ? c.input : c.output;
     uint32_t length = c.major == IRP_MJ_WRITE ? c.input_length : c.output_length;

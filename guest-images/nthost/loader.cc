@@ -109,7 +109,7 @@ Image *load(Process *p, const std::string &name, bool is_program, ProgramMissing
     }
     std::string path = is_program ? name : find_file(p, name);
     if (path.empty()) {
-        missing->error = "cannot find " + name + (chain.empty() ? "" : ", which " + chain.back() + " imports");
+        missing->error = "cannot find " + name;
         return nullptr;
     }
     Image *image = map_image(memory(), path, p, &missing->error);
@@ -125,7 +125,8 @@ Image *load(Process *p, const std::string &name, bool is_program, ProgramMissing
     chain.push_back(image->name);
     bool ok = true;
     for (auto &module : imported_modules(*image)) {
-        if (is_builtin_module(module)) continue;
+        // A DLL that is nowhere: each of its names is listed as missing below.
+        if (is_builtin_module(module) || (find_module(p, module) == nullptr && find_file(p, module).empty())) continue;
         ok = load(p, module, false, missing, chain) != nullptr && ok;
     }
     chain.pop_back();

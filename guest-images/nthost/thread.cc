@@ -143,7 +143,7 @@ void finish_thread(Thread *t) {
         if (p->exit_code == 259) p->exit_code = t->exit_code;
         tear_down_process(p);
     }
-    if (t->stack != 0) {
+    if (t->stack != 0 && !p->exiting) { // else it goes with the process
         uint64_t at = t->stack, size = 0;
         memory().free(p, &at, &size, MEM_RELEASE);
     }
@@ -155,7 +155,6 @@ void finish_thread(Thread *t) {
 void run_on_its_stack(Thread *t) {
     if (t->kernel_start) {
         t->kernel_depth = 1;
-        deny_user_access();
         run_thread(t); // system threads run on the Linux thread's stack, outside user memory
     } else {
         allow_user_access();
@@ -175,7 +174,6 @@ void *thread_main(void *arg) {
     Thread *t = t_thread;
     t->set_record_top(t->records + 1);
     t->kernel_depth = 1; // what is left happens in the kernel
-    deny_user_access();
     finish_thread(t);
     return nullptr;
 }
@@ -237,7 +235,6 @@ Thread *adopt_system_thread(const char *name) {
     t->is_system = true;
     t->kernel_depth = 1;
     enter_thread(t);
-    deny_user_access();
     pthread_setname_np(pthread_self(), name);
     return t;
 }
@@ -274,9 +271,7 @@ uint64_t enter_kernel(uint64_t (*fn)(void *), void *arg) {
     top->rsp = ~uint64_t{0};
     t->set_record_top(top + 1);
     t->kernel_depth = 1;
-    deny_user_access();
     uint64_t result = nth_call_on_stack(t->kernel_stack + KERNEL_STACK - 64, fn, arg);
-    allow_user_access();
     if (t->irql != PASSIVE_LEVEL)
         bugcheck(0x4a, "IRQL_GT_ZERO_AT_SYSTEM_SERVICE", "a system call returned at IRQL %u", t->irql);
     t->kernel_depth = 0;

@@ -16,6 +16,7 @@
 #include "base.h"
 #include "nt_types.h"
 #include "object.h"
+#include "user_access.h"
 #include "wait.h"
 
 namespace nth {
@@ -117,8 +118,9 @@ auto call_pe(F *function, Args... args) {
     struct Restore {
         Thread *t;
         CallRecord *top;
+        UserAccessState access;
         ~Restore() { t->set_record_top(top); }
-    } restore{t, t->record_top()};
+    } restore{t, t->record_top(), UserAccessState(t->in_kernel())};
     return function(args...);
 }
 

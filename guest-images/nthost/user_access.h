@@ -21,12 +21,29 @@ inline uint32_t read_pkru() {
 }
 extern uint32_t g_pkru_denied;
 
-inline void deny_user_access() {
-    if (g_user_access_watched) write_pkru(g_pkru_denied);
-}
 inline void allow_user_access() {
     if (g_user_access_watched) write_pkru(0);
 }
+
+// Around a call of PE code: closed for drivers, and as before afterwards.
+class UserAccessState {
+  public:
+    explicit UserAccessState(bool close) {
+        if (!g_user_access_watched || !close) return;
+        old_ = read_pkru();
+        closed_ = true;
+        write_pkru(g_pkru_denied);
+    }
+    ~UserAccessState() {
+        if (closed_) write_pkru(old_);
+    }
+    UserAccessState(const UserAccessState &) = delete;
+    UserAccessState &operator=(const UserAccessState &) = delete;
+
+  private:
+    uint32_t old_ = 0;
+    bool closed_ = false;
+};
 
 // Opens user memory for nthost's own copying inside the kernel.
 class UserAccess {

@@ -338,7 +338,8 @@ bool set_timer(KTIMER *t, int64_t due, int32_t period_ms, KDPC *dpc) {
         uint64_t deadline = deadline_of(&due);
         t->DueTime = deadline == 0 ? monotonic_ns() : deadline;
         t->Header.Inserted = 1;
-        first = g_timers.emplace(t->DueTime, t) == g_timers.begin();
+        auto at = g_timers.emplace(t->DueTime, t);
+        first = at == g_timers.begin();
     }
     if (first) poke_cpu();
     return was_armed;
