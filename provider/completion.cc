@@ -69,6 +69,17 @@ void signal_completion(Socket &s, const Completion &c) {
     }
 }
 
+void signal_all(Socket &s, Queue<Operation> &operations, int error) {
+    while (Operation *op = operations.pop()) {
+        const Completion completion = {op->overlapped, error, 0, op->flags, op->notified};
+        {
+            Guard guard(s.lock);
+            operation_free(s, op);
+        }
+        if (completion.overlapped) signal_completion(s, completion);
+    }
+}
+
 void arm_if_needed(Socket &s) {
     if (s.armed || s.notified_pending == 0 || !s.cq_record || s.state == State::closed) return;
     s.armed = true;

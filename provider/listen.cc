@@ -127,6 +127,7 @@ int WSPAPI san_listen(SOCKET handle, int backlog, LPINT error) {
         closed = s->state == State::closed;
         if (!closed) {
             s->listener_id = listen.id;
+            s->backlog = listen.backlog;
             s->state = State::listening;
         }
     }

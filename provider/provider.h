@@ -51,6 +51,8 @@ inline int fail(LPINT error_out, int error) {
 SOCKET WSPAPI san_socket(int af, int type, int protocol, LPWSAPROTOCOL_INFOW info, GROUP group, DWORD flags, LPINT error);
 int WSPAPI san_bind(SOCKET handle, const sockaddr *name, int length, LPINT error);
 int WSPAPI san_close_socket(SOCKET handle, LPINT error);
+// handover.cc
+SOCKET take_over(uint32_t token, int *error); // WSPSocket with dwProviderReserved
 int WSPAPI san_duplicate_socket(SOCKET handle, DWORD process_id, LPWSAPROTOCOL_INFOW info, LPINT error);
 // connect.cc
 int WSPAPI san_connect(SOCKET handle, const sockaddr *name, int length, LPWSABUF caller_data, LPWSABUF callee_data,

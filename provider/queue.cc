@@ -77,47 +77,78 @@ void take(Ring &ring, Queue<Operation> &out) {
 
 } // namespace
 
-int queues_create(Socket &s) {
-    Nic &nic = process->nic;
-    const uint32_t sges = nic.limits().max_sge < SNIC_MAX_SGE ? nic.limits().max_sge : SNIC_MAX_SGE;
+namespace {
+
+int create_cq(Socket &s) {
     sanproxy_create_cq cq = {};
     cq.entries = 2 * queue_depth;
     cq.cookie = s.handle;
-    uint32_t result = nic.request(SANPROXY_IOCTL_CREATE_CQ, cq);
+    const uint32_t result = process->nic.request(SANPROXY_IOCTL_CREATE_CQ, cq);
     if (result != SANPROXY_OK) return winsock_error(result);
+    Guard guard(s.lock);
     s.cq_id = cq.id;
     s.cqn = cq.cqn;
     s.cq_entries = cq.entries;
+    s.cq_ci = 0;
+    s.armed = false;
     s.cq_ring = reinterpret_cast<const snic_cqe *>(cq.ring_va);
     s.cq_record = reinterpret_cast<snic_cq_record *>(cq.record_va);
+    return 0;
+}
 
+sanproxy_create_qp wanted_qp(const Socket &s) {
+    const sanproxy_query &limits = process->nic.limits();
     sanproxy_create_qp qp = {};
-    qp.send_cq = qp.recv_cq = cq.id;
+    qp.send_cq = qp.recv_cq = s.cq_id;
     qp.sq_entries = qp.rq_entries = queue_depth;
-    qp.max_send_sge = qp.max_recv_sge = sges;
+    qp.max_send_sge = qp.max_recv_sge = limits.max_sge < SNIC_MAX_SGE ? limits.max_sge : SNIC_MAX_SGE;
     qp.remote_access = SNIC_ACCESS_REMOTE_READ | SNIC_ACCESS_REMOTE_WRITE;
     qp.cookie = s.handle;
-    result = nic.request(SANPROXY_IOCTL_CREATE_QP, qp);
-    if (result != SANPROXY_OK) {
-        queues_destroy(s);
-        return winsock_error(result);
-    }
+    return qp;
+}
+
+bool use_qp(Socket &s, const sanproxy_create_qp &qp) {
     s.qp_id = qp.id;
     s.qpn = qp.qpn;
     s.owner.tag = qp.id;
     s.qp_record = reinterpret_cast<snic_qp_record *>(qp.record_va);
-    if (!ring_init(s.sq, qp.sq_va, qp.sq_entries, qp.sq_stride, &s.qp_record->sq_pi) ||
-        !ring_init(s.rq, qp.rq_va, qp.rq_entries, qp.rq_stride, &s.qp_record->rq_pi)) {
-        queues_destroy(s);
-        return WSAENOBUFS;
-    }
-    return 0;
+    return ring_init(s.sq, qp.sq_va, qp.sq_entries, qp.sq_stride, &s.qp_record->sq_pi) &&
+           ring_init(s.rq, qp.rq_va, qp.rq_entries, qp.rq_stride, &s.qp_record->rq_pi);
+}
+
+} // namespace
+
+int queues_create(Socket &s) {
+    int error = create_cq(s);
+    if (error) return error;
+    sanproxy_create_qp qp = wanted_qp(s);
+    const uint32_t result = process->nic.request(SANPROXY_IOCTL_CREATE_QP, qp);
+    if (result != SANPROXY_OK) error = winsock_error(result);
+    else if (!use_qp(s, qp)) error = WSAENOBUFS;
+    if (error) queues_destroy(s);
+    return error;
+}
+
+int queues_claim(Socket &s, uint32_t token) {
+    int error = create_cq(s);
+    sanproxy_claim claim = {};
+    claim.token = token;
+    // Also when that has failed: the token is used up, and the peer learns that the connection has ended.
+    if (!error) claim.queues = wanted_qp(s);
+    const uint32_t result = process->nic.request(SANPROXY_IOCTL_CLAIM, claim);
+    if (!error && result != SANPROXY_OK) error = result == SANPROXY_GONE ? WSAECONNRESET : winsock_error(result);
+    if (!error && !use_qp(s, claim.queues)) error = WSAENOBUFS;
+    if (error) queues_destroy(s);
+    return error;
 }
 
 void queues_destroy(Socket &s) {
     process->nic.close_object(s.qp_id);
     process->nic.close_object(s.cq_id);
-    s.qp_id = s.cq_id = 0;
+    s.qp_id = s.cq_id = s.qpn = s.cqn = 0;
+    s.qp_record = nullptr;
+    s.cq_ring = nullptr;
+    s.cq_record = nullptr;
     heap_free(s.sq.slots);
     heap_free(s.rq.slots);
     s.sq = s.rq = {};
@@ -172,6 +203,11 @@ Operation *retire(Socket &s, Ring &ring, uint32_t index, uint64_t serial) {
     while (ring.retired != ring.pi && !ring.slots[ring.retired & (ring.entries - 1)]) ++ring.retired;
     pump(s, ring);
     return op;
+}
+
+void hold_back(Socket &s, Queue<Operation> &waiting) {
+    waiting = s.rq.waiting;
+    s.rq.waiting = {};
 }
 
 void take_all(Socket &s, Queue<Operation> &sends, Queue<Operation> &receives) {

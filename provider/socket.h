@@ -22,6 +22,7 @@ enum class State : uint8_t {
     connecting,   // the NIC's event: connected, or back to bound
     connected,    // the peer, an error, or WSPCloseSocket
     disconnected, // the peer has gone or the connection has failed: `error` says how; WSPCloseSocket
+    suspended,    // handed over to another process; WSPSocket with the token it comes back with, or WSPCloseSocket
     closed,       // WSPCloseSocket has been called
 };
 
@@ -95,8 +96,12 @@ struct Socket {
     long recorded = 0;
     int connect_error = 0;
 
+    // Handing over (handover.cc): which connection this is, once it has been handed over; the driver's number.
+    uint64_t connection = 0;
+
     // Listening.
     uint32_t listener_id = 0;
+    uint32_t backlog = 0;
     bool deferred = false; // `request` waits for the next WSPAccept
     sanproxy_get_request request = {};
 
@@ -133,6 +138,7 @@ bool table_publish(Socket *s);    // gives it its handle and the switch's refere
 Socket *table_acquire(SOCKET handle); // with a reference; nullptr if the handle names no open socket
 bool table_close(SOCKET handle);  // from now on the handle names nothing. True for exactly one caller
 SOCKET table_first_open();        // INVALID_SOCKET: none
+SOCKET table_next_open(SOCKET after); // in no particular order; INVALID_SOCKET: the first, and the end
 void socket_hold(Socket &s);      // another reference, by one who has one
 void socket_release(Socket &s);
 
@@ -159,7 +165,9 @@ void socket_abort_all();           // closes whatever is open
 
 // queue.cc: the connection's queues.
 int queues_create(Socket &s);     // 0 or a Winsock error; s.owner.tag becomes the QP's id
-void queues_destroy(Socket &s);   // with the last reference
+// Takes a connection over from another process: as queues_create, by the driver's token.
+int queues_claim(Socket &s, uint32_t token);
+void queues_destroy(Socket &s);   // with the last reference, or handed over
 Operation *operation_new(Socket &s); // under s.lock
 void operation_free(Socket &s, Operation *op); // under s.lock; gives back its hold on registrations
 void post(Socket &s, Ring &ring, Operation *op); // under s.lock
@@ -182,6 +190,7 @@ struct Completion {
 };
 void begin_overlapped(WSAOVERLAPPED *overlapped);
 void signal_completion(Socket &s, const Completion &completion);
+void signal_all(Socket &s, Queue<Operation> &operations, int error); // ends all of them, without bytes
 void on_cq_event(Socket &s);
 
 // events.cc
@@ -195,6 +204,9 @@ Registration *find_handle(Socket &s, HANDLE handle);                            
 void release_remote_registrations(Socket &s);
 void release_all_registrations(Socket &s);
 void free_handles(Socket &s);
+
+// Takes the receives that wait for room in their ring out of it, so that a completion moves none of them on.
+void hold_back(Socket &s, Queue<Operation> &waiting); // under s.lock
 
 // connect.cc
 void connection_lost(Socket &s, int error); // under s.lock

@@ -116,13 +116,15 @@ bool table_close(SOCKET handle) {
     }
 }
 
-SOCKET table_first_open() {
+SOCKET table_first_open() { return table_next_open(INVALID_SOCKET); }
+
+SOCKET table_next_open(SOCKET after) {
     TableGuard guard;
-    for (uint32_t c = 0; c < table.chunk_count; ++c)
-        for (uint32_t i = 0; i < chunk_slots; ++i) {
-            const LONG64 word = table.chunks[c][i].word;
-            if (!(word & closed_bit)) return make_handle(c << chunk_bits | i, generation(word));
-        }
+    uint32_t at = after == INVALID_SOCKET ? 0 : (static_cast<uint32_t>(after) >> 2 & ((1u << index_bits) - 1)) + 1;
+    for (; at < table.chunk_count << chunk_bits; ++at) {
+        const LONG64 word = table.chunks[at >> chunk_bits][at & (chunk_slots - 1)].word;
+        if (!(word & closed_bit)) return make_handle(at, generation(word));
+    }
     return INVALID_SOCKET;
 }
 

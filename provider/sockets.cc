@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// sockets.cc: the beginning and the end of a socket: WSPSocket, WSPBind, WSPCloseSocket, WSPDuplicateSocket.
+// sockets.cc: the beginning and the end of a socket: WSPSocket, WSPBind, WSPCloseSocket.
 #include "provider.h"
 
 namespace sanprov {
@@ -40,8 +40,6 @@ SOCKET WSPAPI san_socket(int af, int type, int protocol, LPWSAPROTOCOL_INFOW inf
     int problem = 0;
     if (process->starts == 0) {
         problem = WSANOTINITIALISED;
-    } else if (info && info->dwProviderReserved != 0) {
-        problem = WSAEINVAL; // a token of WSPDuplicateSocket, which hands out none
     } else if (af != AF_INET) {
         problem = WSAEAFNOSUPPORT;
     } else if (type != SOCK_STREAM) {
@@ -50,6 +48,11 @@ SOCKET WSPAPI san_socket(int af, int type, int protocol, LPWSAPROTOCOL_INFOW inf
         problem = WSAEPROTONOSUPPORT;
     } else if (group != 0 || flags != WSA_FLAG_OVERLAPPED) {
         problem = WSAEINVAL;
+    }
+    if (!problem && info && info->dwProviderReserved != 0) {
+        const SOCKET taken = take_over(info->dwProviderReserved, &problem);
+        if (problem) fail(error, problem);
+        return taken;
     }
     Socket *s = problem ? nullptr : socket_create(&problem);
     if (s) return s->handle;
@@ -81,17 +84,6 @@ int WSPAPI san_bind(SOCKET handle, const sockaddr *name, int length, LPINT error
 
 namespace {
 
-void signal_all(Socket &s, Queue<Operation> &operations, int error) {
-    while (Operation *op = operations.pop()) {
-        const Completion completion = {op->overlapped, error, 0, op->flags, op->notified};
-        {
-            Guard guard(s.lock);
-            operation_free(s, op);
-        }
-        if (completion.overlapped) signal_completion(s, completion);
-    }
-}
-
 // Steps in the order of the contract: the NIC stops, memory is released, then completions are signalled.
 void close(Socket &s) {
     State before;
@@ -103,6 +95,7 @@ void close(Socket &s) {
         s.event_mask = 0;
         if (!s.error) s.error = WSA_OPERATION_ABORTED;
     }
+    if (before == State::suspended) return; // it is another process's now
     if (s.listener_id) process->nic.close_object(s.listener_id); // refuses what is queued or deferred
     if (s.qp_id) {
         process->cache->flush(&s.owner);
@@ -141,11 +134,6 @@ void socket_abort_all() {
         int ignored;
         san_close_socket(handle, &ignored);
     }
-}
-
-int WSPAPI san_duplicate_socket(SOCKET handle, DWORD, LPWSAPROTOCOL_INFOW, LPINT error) {
-    SocketRef s(handle);
-    return fail(error, s ? WSAEOPNOTSUPP : WSAENOTSOCK);
 }
 
 } // namespace sanprov

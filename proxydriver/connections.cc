@@ -70,7 +70,7 @@ uint32_t reply(Context &context, sanproxy_reply &r, uint32_t qpn) {
     if (r.private_len) memcpy(data.as<void>(), r.private_data, r.private_len);
 
     MutexGuard guard(listener->mutex);
-    if (listener->dead || !owns_request(dev, *listener.get(), r.request)) return SANPROXY_GONE;
+    if (listener->dead || listener->context != &context || !owns_request(dev, *listener.get(), r.request)) return SANPROXY_GONE;
     Command command(qpn ? SNIC_CMD_ACCEPT : SNIC_CMD_REJECT);
     auto &body = command.body<snic_cmd_reply>();
     body.request = r.request;
@@ -93,7 +93,7 @@ uint32_t do_listen(Context &context, void *request) {
         Ref<Listener> listener(context, r.id);
         if (!listener) return SANPROXY_NOT_FOUND;
         MutexGuard guard(listener->mutex);
-        return listener->dead ? SANPROXY_GONE : nic_listen(*listener.get(), r);
+        return listener->dead || listener->context != &context ? SANPROXY_GONE : nic_listen(*listener.get(), r);
     }
     auto *listener = pool_new<Listener>();
     if (!listener) return SANPROXY_NO_RESOURCES;
@@ -128,6 +128,7 @@ uint32_t do_get_request(Context &context, void *request) {
     Ref<Listener> listener(context, r.listener);
     if (!listener) return SANPROXY_NOT_FOUND;
     MutexGuard guard(listener->mutex);
+    if (listener->context != &context) return SANPROXY_NOT_FOUND; // handed over meanwhile
     for (;;) {
         PendingRequest pending = {};
         bool found = false;
@@ -172,7 +173,7 @@ uint32_t do_accept(Context &context, void *request) {
     Ref<QueuePair> qp(context, r.qp);
     if (!qp) return SANPROXY_NOT_FOUND;
     MutexGuard guard(qp->mutex);
-    return qp->dead || qp->qpn == 0 ? SANPROXY_GONE : reply(context, r, qp->qpn);
+    return qp->dead || qp->context != &context || qp->qpn == 0 ? SANPROXY_GONE : reply(context, r, qp->qpn);
 }
 
 uint32_t do_reject(Context &context, void *request) {
@@ -189,7 +190,7 @@ uint32_t do_connect(Context &context, void *request) {
     if (r.private_len && !data.alloc(r.private_len)) return SANPROXY_NO_RESOURCES;
     if (r.private_len) memcpy(data.as<void>(), r.private_data, r.private_len);
     MutexGuard guard(qp->mutex);
-    if (qp->dead) return SANPROXY_GONE;
+    if (qp->dead || qp->context != &context) return SANPROXY_GONE;
     Command command(SNIC_CMD_CONNECT);
     auto &body = command.body<snic_cmd_connect>();
     body.qpn = qp->qpn;
@@ -208,7 +209,7 @@ uint32_t do_disconnect(Context &context, void *request) {
     Ref<QueuePair> qp(context, r.id);
     if (!qp) return SANPROXY_NOT_FOUND;
     MutexGuard guard(qp->mutex);
-    if (qp->dead) return SANPROXY_GONE;
+    if (qp->dead || qp->context != &context) return SANPROXY_GONE;
     Command command(SNIC_CMD_DISCONNECT);
     command.body<snic_cmd_handle>().handle = qp->qpn;
     return run(context, command, r.header);

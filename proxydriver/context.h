@@ -85,6 +85,24 @@ template <typename T> class Ref {
 };
 
 // queues.cc
+// Rings of a QP as the NIC needs to know them; `pages` gets their memory. False: no memory. The lists must live until the
+// command that names `params` has completed.
+struct Rings {
+    uint32_t pd = 0, send_cqn = 0, recv_cqn = 0, doorbell_page = 0;
+    uint32_t sq_entries = 0, rq_entries = 0, sq_stride = 0, rq_stride = 0;
+    uint32_t access = 0;
+    uint64_t cookie = 0;
+};
+struct RingLists {
+    PageList sq, rq;
+    DmaBuffer params;
+};
+bool build_rings(Device &dev, const Rings &rings, SharedPages &pages, RingLists &lists);
+// Checks and rounds what a process asks for. False: out of range.
+bool check_rings(Context &context, sanproxy_create_qp &r);
+void describe_rings(const Rings &rings, const SharedPages &pages, sanproxy_create_qp &r);
+bool use_cq(Context &context, CompletionQueue *cq);
+void unuse_cq(CompletionQueue *&cq);
 uint32_t do_create_cq(Context &context, void *request);
 uint32_t do_create_qp(Context &context, void *request);
 uint32_t do_stop_qp(Context &context, void *request);
@@ -104,7 +122,13 @@ uint32_t do_reject(Context &context, void *request);
 uint32_t do_connect(Context &context, void *request);
 uint32_t do_disconnect(Context &context, void *request);
 void close_listener(Listener &listener);
+// handover.cc
+uint32_t do_offer(Context &context, void *request);
+uint32_t do_look(Context &context, void *request);
+uint32_t do_claim(Context &context, void *request);
 // events.cc
+// Gives an object to another context, with the events that it has. With its mutex held. False: withdrawn meanwhile.
+bool object_move(Object *object, Context &to, uint64_t cookie);
 NTSTATUS wait_events(Context &context, PIRP irp);
 void cancel_wait(Context &context);
 void post_own_event(Context &context, uint32_t events);

@@ -11,6 +11,8 @@
 
 namespace sanproxy {
 
+struct Limbo; // handover.cc
+
 struct Device {
     PDEVICE_OBJECT fdo = nullptr, pdo = nullptr, lower = nullptr;
     uint32_t instance = 0;
@@ -44,6 +46,7 @@ struct Device {
     SpinLock lock;
     ObjectTable table;   // under lock
     LIST_ENTRY contexts; // under lock: all open handles
+    Limbo *limbo = nullptr; // while started
 
     uint32_t read32(uint32_t reg) const { return *reinterpret_cast<volatile uint32_t *>(registers + reg); }
     void write32(uint32_t reg, uint32_t value) { *reinterpret_cast<volatile uint32_t *>(registers + reg) = value; }
@@ -63,6 +66,10 @@ NTSTATUS hardware_start(Device &dev);
 void hardware_stop(Device &dev, bool present);
 void hardware_unmap(Device &dev);
 void hardware_give_up(Device &dev); // resets a NIC that does not answer; it stays out of use until the next start
+// handover.cc: what is on its way from one process to another.
+NTSTATUS limbo_start(Device &dev);
+void limbo_stop(Device &dev);
+void limbo_process_ended(Device &dev, HANDLE process_id);
 // interrupt.cc
 NTSTATUS interrupt_connect(Device &dev, PCM_RESOURCE_LIST translated);
 void interrupt_disconnect(Device &dev);

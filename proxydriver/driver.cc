@@ -37,6 +37,7 @@ NTSTATUS NTAPI on_add_device(PDRIVER_OBJECT driver, PDEVICE_OBJECT pdo) { return
 void process_ended(HANDLE process_id) {
     for (PDEVICE_OBJECT fdo = driver_object->DeviceObject; fdo; fdo = fdo->NextDevice) {
         Device &dev = device_of(fdo);
+        limbo_process_ended(dev, process_id);
         for (;;) {
             Context *found = nullptr;
             {

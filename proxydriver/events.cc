@@ -195,6 +195,29 @@ void post_own_event(Context &context, uint32_t events) {
     complete_wait(irp);
 }
 
+bool object_move(Object *object, Context &to, uint64_t cookie) {
+    PIRP irp = nullptr;
+    {
+        SpinGuard guard(to.device->lock);
+        if (to.device->table.find(object->id) != object) return false;
+        RemoveEntryList(&object->context_link);
+        if (object->events) RemoveEntryList(&object->ready_link);
+        object->context = &to;
+        object->cookie = cookie;
+        InsertTailList(&to.objects, &object->context_link);
+        if (object->events) InsertTailList(&to.ready, &object->ready_link);
+        if (object->kind == Kind::listener) {
+            // What was taken but not answered is for the new owner to take.
+            auto &listener = *static_cast<Listener *>(object);
+            for (uint32_t i = 0; i < listener.count; ++i) listener.requests[i].taken = false;
+            if (listener.count) irp = note(object, SANPROXY_EVENT_REQUEST, 0, 0);
+        }
+        if (!irp) irp = ready_wait(to);
+    }
+    complete_wait(irp);
+    return true;
+}
+
 void object_drop_events(Object *object) {
     if (object->events == 0) return;
     RemoveEntryList(&object->ready_link);

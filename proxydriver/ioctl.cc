@@ -120,6 +120,9 @@ constexpr Entry requests[] = {
     {SANPROXY_IOCTL_REJECT, sizeof(sanproxy_reply), do_reject, true},
     {SANPROXY_IOCTL_CONNECT, sizeof(sanproxy_connect), do_connect, true},
     {SANPROXY_IOCTL_DISCONNECT, sizeof(sanproxy_object), do_disconnect, true},
+    {SANPROXY_IOCTL_OFFER, sizeof(sanproxy_offer), do_offer, true},
+    {SANPROXY_IOCTL_LOOK, sizeof(sanproxy_offer), do_look, true},
+    {SANPROXY_IOCTL_CLAIM, sizeof(sanproxy_claim), do_claim, true},
 };
 
 // The request's checks. STATUS_SUCCESS with Information 0: not to be completed by the caller.

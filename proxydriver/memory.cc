@@ -129,6 +129,15 @@ void SharedPages::free_pages() {
     mdl_ = nullptr;
 }
 
+void SharedPages::swap(SharedPages &other) {
+    MDL *mdl = mdl_;
+    void *va = user_va_;
+    mdl_ = other.mdl_;
+    user_va_ = other.user_va_;
+    other.mdl_ = mdl;
+    other.user_va_ = va;
+}
+
 bool SharedPages::poke(size_t offset, uint32_t value) {
     void *va = MmMapLockedPagesSpecifyCache(mdl_, KernelMode, MmCached, nullptr, FALSE, NormalPagePriority);
     if (!va) return false;

@@ -66,6 +66,7 @@ class SharedPages {
     bool map_user(); // into the current process
     void unmap_user(); // in the process that it was mapped into
     void free_pages(); // unmapped before
+    void swap(SharedPages &other);
     // Writes one 32-bit value before the NIC or the process can see the memory.
     bool poke(size_t offset, uint32_t value);
     uint64_t user_va() const { return reinterpret_cast<uint64_t>(user_va_); }

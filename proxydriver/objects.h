@@ -20,6 +20,7 @@ struct Object {
     uint32_t id = 0;
     Context *context = nullptr;
     uint64_t cookie = 0;
+    uint64_t connection = 0; // under mutex: given at the first hand-over, stays
     volatile LONG references = 1;
 
     Mutex mutex;       // operations on the object; never taken with the device's lock held
@@ -44,7 +45,8 @@ struct CompletionQueue : Object {
 struct QueuePair : Object {
     QueuePair() : Object(Kind::qp) {}
     uint32_t qpn = 0;
-    CompletionQueue *send_cq = nullptr, *recv_cq = nullptr; // referenced
+    uint32_t remote_access = 0;
+    CompletionQueue *send_cq = nullptr, *recv_cq = nullptr; // referenced; nullptr on the way to another process
     SharedPages pages;
 };
 

@@ -59,6 +59,7 @@ void stop(Device &dev, bool present) {
     if (dev.interface_enabled) IoSetDeviceInterfaceState(&dev.interface_name, FALSE);
     dev.interface_enabled = false;
     if (InterlockedExchange(&dev.started, 0) == 0) return;
+    limbo_stop(dev);
     hardware_stop(dev, present);
     interrupt_disconnect(dev);
     dev.eqn = 0;
@@ -79,6 +80,7 @@ NTSTATUS start(Device &dev, PIO_STACK_LOCATION stack) {
     }
     InterlockedExchange(&dev.started, 1);
     status = hardware_start(dev);
+    if (NT_SUCCESS(status)) status = limbo_start(dev);
     if (!NT_SUCCESS(status)) {
         stop(dev, true);
         return status;

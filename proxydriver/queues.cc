@@ -22,24 +22,6 @@ uint32_t stride_for(uint32_t sges) {
     return stride;
 }
 
-bool use_cq(Context &context, CompletionQueue *cq) {
-    SpinGuard guard(context.device->lock);
-    if (context.device->table.find(cq->id) != cq) return false;
-    ++cq->users;
-    InterlockedIncrement(&cq->references);
-    return true;
-}
-
-void unuse_cq(CompletionQueue *&cq) {
-    if (!cq) return;
-    {
-        SpinGuard guard(cq->context->device->lock);
-        --cq->users;
-    }
-    object_release(cq);
-    cq = nullptr;
-}
-
 uint32_t create_cq(CompletionQueue &cq, sanproxy_create_cq &r) {
     Context &context = *cq.context;
     Device &dev = *context.device;
@@ -68,43 +50,19 @@ uint32_t create_cq(CompletionQueue &cq, sanproxy_create_cq &r) {
 
 uint32_t create_qp(QueuePair &qp, sanproxy_create_qp &r) {
     Context &context = *qp.context;
-    Device &dev = *context.device;
-    const size_t sq_bytes = static_cast<size_t>(r.sq_entries) * r.sq_stride;
-    const size_t rq_bytes = static_cast<size_t>(r.rq_entries) * r.rq_stride;
-    const size_t sq_offset = record_bytes, rq_offset = sq_offset + page_round_up(sq_bytes);
-    PageList sq_list, rq_list;
-    DmaBuffer params;
-    if (!qp.pages.alloc(rq_offset + rq_bytes) || !qp.pages.describe(sq_list, sq_offset, sq_bytes) ||
-        !qp.pages.describe(rq_list, rq_offset, rq_bytes) || !params.alloc(sizeof(snic_qp_params)) ||
-        !qp.pages.poke(offsetof(snic_qp_record, kick), 1) || !qp.pages.map_user())
-        return SANPROXY_NO_RESOURCES;
-    auto &p = *params.as<snic_qp_params>();
-    p.pd = context.pd;
-    p.send_cqn = qp.send_cq->cqn;
-    p.recv_cqn = qp.recv_cq->cqn;
-    p.doorbell_page = context.doorbell_page;
-    p.eqn = dev.eqn;
-    p.sq_entries = r.sq_entries;
-    p.rq_entries = r.rq_entries;
-    p.sq_stride = r.sq_stride;
-    p.rq_stride = r.rq_stride;
-    p.rnr_retry = 7; // a message for which no receive is posted yet waits: it must never end the connection
-    p.retry_count = 7;
-    p.access = r.remote_access;
-    p.record = qp.pages.bus(0);
-    p.cookie = qp.id;
-    p.sq_pages = sq_list.list();
-    p.rq_pages = rq_list.list();
+    Rings rings = {context.pd, qp.send_cq->cqn, qp.recv_cq->cqn, context.doorbell_page, r.sq_entries, r.rq_entries,
+                   r.sq_stride, r.rq_stride, r.remote_access, qp.id};
+    RingLists lists;
+    if (!build_rings(*context.device, rings, qp.pages, lists) || !qp.pages.map_user()) return SANPROXY_NO_RESOURCES;
     Command command(SNIC_CMD_CREATE_QP);
-    command.body<snic_cmd_create_qp>().params = params.bus();
+    command.body<snic_cmd_create_qp>().params = lists.params.bus();
     const uint32_t result = run(context, command, r.header);
     if (result != SANPROXY_OK) return result;
     qp.qpn = static_cast<uint32_t>(command.cpl.result[0]);
+    qp.remote_access = r.remote_access;
     r.id = qp.id;
     r.qpn = qp.qpn;
-    r.record_va = qp.pages.user_va();
-    r.sq_va = r.record_va + sq_offset;
-    r.rq_va = r.record_va + rq_offset;
+    describe_rings(rings, qp.pages, r);
     return SANPROXY_OK;
 }
 
@@ -116,6 +74,77 @@ void abandon(Context &context, Object *object) {
 }
 
 } // namespace
+
+bool use_cq(Context &context, CompletionQueue *cq) {
+    SpinGuard guard(context.device->lock);
+    if (context.device->table.find(cq->id) != cq) return false;
+    ++cq->users;
+    InterlockedIncrement(&cq->references);
+    return true;
+}
+
+void unuse_cq(CompletionQueue *&cq) {
+    if (!cq) return;
+    {
+        SpinGuard guard(cq->context->device->lock);
+        --cq->users;
+    }
+    object_release(cq);
+    cq = nullptr;
+}
+
+namespace {
+size_t rq_offset(const Rings &rings) {
+    return record_bytes + page_round_up(static_cast<size_t>(rings.sq_entries) * rings.sq_stride);
+}
+} // namespace
+
+bool build_rings(Device &dev, const Rings &rings, SharedPages &pages, RingLists &lists) {
+    const size_t sq_bytes = static_cast<size_t>(rings.sq_entries) * rings.sq_stride;
+    const size_t rq_bytes = static_cast<size_t>(rings.rq_entries) * rings.rq_stride;
+    if (!pages.alloc(rq_offset(rings) + rq_bytes) || !pages.describe(lists.sq, record_bytes, sq_bytes) ||
+        !pages.describe(lists.rq, rq_offset(rings), rq_bytes) || !lists.params.alloc(sizeof(snic_qp_params)) ||
+        !pages.poke(offsetof(snic_qp_record, kick), 1))
+        return false;
+    auto &p = *lists.params.as<snic_qp_params>();
+    p.pd = rings.pd;
+    p.send_cqn = rings.send_cqn;
+    p.recv_cqn = rings.recv_cqn;
+    p.doorbell_page = rings.doorbell_page;
+    p.eqn = dev.eqn;
+    p.sq_entries = rings.sq_entries;
+    p.rq_entries = rings.rq_entries;
+    p.sq_stride = rings.sq_stride;
+    p.rq_stride = rings.rq_stride;
+    p.rnr_retry = 7; // a message for which no receive is posted yet waits: it must never end the connection
+    p.retry_count = 7;
+    p.access = rings.access;
+    p.record = pages.bus(0);
+    p.cookie = rings.cookie;
+    p.sq_pages = lists.sq.list();
+    p.rq_pages = lists.rq.list();
+    return true;
+}
+
+void describe_rings(const Rings &rings, const SharedPages &pages, sanproxy_create_qp &r) {
+    r.record_va = pages.user_va();
+    r.sq_va = r.record_va + record_bytes;
+    r.rq_va = r.record_va + rq_offset(rings);
+}
+
+bool check_rings(Context &context, sanproxy_create_qp &r) {
+    const snic_device_info &info = context.device->info;
+    r.sq_entries = ring_size(r.sq_entries, 2, info.max_wqe);
+    r.rq_entries = ring_size(r.rq_entries, 2, info.max_wqe);
+    const uint32_t max_sge = info.max_sge < SNIC_MAX_SGE ? info.max_sge : SNIC_MAX_SGE;
+    if (r.sq_entries == 0 || r.rq_entries == 0 || r.max_send_sge == 0 || r.max_send_sge > max_sge ||
+        r.max_recv_sge == 0 || r.max_recv_sge > max_sge ||
+        (r.remote_access & ~(SNIC_ACCESS_REMOTE_READ | SNIC_ACCESS_REMOTE_WRITE)))
+        return false;
+    r.sq_stride = stride_for(r.max_send_sge);
+    r.rq_stride = stride_for(r.max_recv_sge);
+    return true;
+}
 
 uint32_t do_create_cq(Context &context, void *request) {
     auto &r = *static_cast<sanproxy_create_cq *>(request);
@@ -141,17 +170,7 @@ uint32_t do_create_cq(Context &context, void *request) {
 
 uint32_t do_create_qp(Context &context, void *request) {
     auto &r = *static_cast<sanproxy_create_qp *>(request);
-    const snic_device_info &info = context.device->info;
-    r.sq_entries = ring_size(r.sq_entries, 2, info.max_wqe);
-    r.rq_entries = ring_size(r.rq_entries, 2, info.max_wqe);
-    const uint32_t max_sge = info.max_sge < SNIC_MAX_SGE ? info.max_sge : SNIC_MAX_SGE;
-    if (r.sq_entries == 0 || r.rq_entries == 0 || r.max_send_sge == 0 || r.max_send_sge > max_sge ||
-        r.max_recv_sge == 0 || r.max_recv_sge > max_sge ||
-        (r.remote_access & ~(SNIC_ACCESS_REMOTE_READ | SNIC_ACCESS_REMOTE_WRITE)))
-        return SANPROXY_BAD_PARAMETER;
-    r.sq_stride = stride_for(r.max_send_sge);
-    r.rq_stride = stride_for(r.max_recv_sge);
-
+    if (!check_rings(context, r)) return SANPROXY_BAD_PARAMETER;
     Ref<CompletionQueue> send_cq(context, r.send_cq), recv_cq(context, r.recv_cq);
     if (!send_cq || !recv_cq) return SANPROXY_NOT_FOUND;
     auto *qp = pool_new<QueuePair>();
@@ -212,6 +231,7 @@ uint32_t do_stop_qp(Context &context, void *request) {
     Ref<QueuePair> qp(context, r.id);
     if (!qp) return SANPROXY_NOT_FOUND;
     MutexGuard guard(qp->mutex);
+    if (qp->context != &context) return SANPROXY_NOT_FOUND; // handed over meanwhile
     stop_qp(*qp.get());
     return SANPROXY_OK;
 }

@@ -54,7 +54,7 @@ uint32_t binding(Context &context, uint32_t id) {
     Ref<QueuePair> qp(context, id);
     if (!qp) return 0;
     MutexGuard guard(qp->mutex);
-    return qp->dead ? 0 : qp->qpn;
+    return qp->dead || qp->context != &context ? 0 : qp->qpn;
 }
 
 } // namespace
