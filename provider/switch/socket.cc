@@ -60,6 +60,25 @@ int Socket::open() {
     return s_ == INVALID_SOCKET ? error : 0;
 }
 
+int Socket::take(DWORD token, bool listening) {
+    WSAPROTOCOL_INFOW info = {};
+    info.dwProviderReserved = token;
+    int error = 0;
+    const SOCKET taken = procs().lpWSPSocket(AF_INET, SOCK_STREAM, IPPROTO_TCP, &info, 0, WSA_FLAG_OVERLAPPED, &error);
+    if (taken == INVALID_SOCKET) return error;
+    if (taken != s_) close(); // the provider has not used the old descriptor again, so it goes
+    s_ = taken;
+    return listening ? select_events(FD_ACCEPT) : 0;
+}
+
+int Socket::duplicate(DWORD process, DWORD &token) {
+    WSAPROTOCOL_INFOW info = {};
+    int error = 0;
+    if (procs().lpWSPDuplicateSocket(s_, process, &info, &error)) return error;
+    token = info.dwProviderReserved;
+    return 0;
+}
+
 int Socket::bind(uint32_t ip, uint16_t port) {
     const sockaddr_in a = address(ip, port);
     int error = 0;

@@ -80,6 +80,10 @@ class Socket {
     Socket &operator=(const Socket &) = delete;
 
     int open();
+    // Takes a socket over that another process has given up for this one.
+    int take(DWORD token, bool listening);
+    // Gives it up for that process; what is left is a descriptor to close, or to take() again.
+    int duplicate(DWORD process, DWORD &token);
     int bind(uint32_t ip, uint16_t port);
     int listen(int backlog);
     int connect(uint32_t ip, uint16_t port, uint32_t timeout_ms);

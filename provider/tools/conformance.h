@@ -64,6 +64,8 @@ struct Check {
     void (*body)(Context &);
     void (*partner)(Context &);
     Check *next;
+    unsigned with = 0;            // proven by the body of another rule
+    const char *reason = nullptr; // why it cannot be shown here
 };
 extern Check *first_check;
 
@@ -75,9 +77,18 @@ struct RegisterPartner {
     RegisterPartner(unsigned id, void (*body)(Context &)) { register_partner(id, body); }
 };
 
+// A rule that the body of `other` proves as well.
+#define WITH(id, other, text)                                                                                           \
+    static santest::Check entry_##id = {id, text, false, nullptr, nullptr, nullptr, other, nullptr};                    \
+    static santest::Register register_##id(entry_##id)
+// A rule about what only Windows itself has.
+#define NOT_HERE(id, text, why)                                                                                         \
+    static santest::Check entry_##id = {id, text, false, nullptr, nullptr, nullptr, 0, why};                            \
+    static santest::Register register_##id(entry_##id)
+
 #define SANTEST_CHECK(id, text, pair)                                                                                   \
     static void check_##id(santest::Context &t);                                                                        \
-    static santest::Check entry_##id = {id, text, pair, check_##id, nullptr, nullptr};                                  \
+    static santest::Check entry_##id = {id, text, pair, check_##id, nullptr, nullptr, 0, nullptr};                      \
     static santest::Register register_##id(entry_##id);                                                                 \
     static void check_##id([[maybe_unused]] santest::Context &t)
 #define SOLO(id, text) SANTEST_CHECK(id, text, false)
@@ -96,6 +107,33 @@ struct RegisterPartner {
     do {                                                                                                                \
         if (!t.expect_true(#condition, (condition), __LINE__)) return;                                                  \
     } while (0)
+
+// Another process of this machine: this program again, which does what it is told.
+class Child {
+  public:
+    enum Verb : uint32_t { exit_process = 1, take, take_listener, duplicate, send, receive, accept, connect, die };
+    struct Message {
+        uint32_t verb, error, token, process, value;
+        uint32_t created; // switch handles that were made for it
+        uint32_t ip, port;
+    };
+    Child() = default;
+    ~Child();
+    Child(const Child &) = delete;
+    Child &operator=(const Child &) = delete;
+    bool start();
+    DWORD id() const { return process_.dwProcessId; }
+    // Sends the verb and waits for the answer. False: there is none.
+    bool ask(Message &message, uint32_t timeout_ms = patience_ms);
+    // Waits for the end of the process. False: it goes on.
+    bool ended();
+
+  private:
+    PROCESS_INFORMATION process_ = {};
+    HANDLE go_ = nullptr, done_ = nullptr;
+    DWORD value_ = 0; // distinguishes this process's children
+};
+int run_child(const char *name); // what main() does in such a process
 
 // Registered memory on a socket.
 struct Memory {

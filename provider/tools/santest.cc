@@ -20,6 +20,7 @@ struct Options {
     const char *filter = nullptr;
     const char *report = nullptr;
     const char *provider = nullptr;
+    const char *child = nullptr;
 };
 
 constexpr uint32_t run_magic = 0x54534554;
@@ -75,6 +76,7 @@ int parse(int argc, char **argv, Options &o) {
         else if ((v = value_of(a, "--filter"))) o.filter = v;
         else if ((v = value_of(a, "--report"))) o.report = v;
         else if ((v = value_of(a, "--provider"))) o.provider = v;
+        else if ((v = value_of(a, "--child"))) o.child = v; // started by another santest
         else if ((v = value_of(a, "--timeout"))) {
             const int n = atoi(v);
             if (n < 1 || n > 3600) return wrong(a, "--timeout takes 1 to 3600 seconds");
@@ -143,6 +145,58 @@ int serve(const Options &o) {
     }
 }
 
+// The table's foot says how to make it again.
+void close_report(FILE *report, const Totals &totals) {
+    if (!report) return;
+    fprintf(report, "\n%u passed, %u failed, %u not applicable.\n", totals.passed, totals.failed, totals.skipped);
+    fclose(report);
+}
+
+Check *find_check(unsigned id) {
+    for (Check *c = first_check; c; c = c->next)
+        if (c->id == id) return c;
+    return nullptr;
+}
+
+// The outcome of each rule, as rules may be proven together.
+struct Outcome {
+    bool done, failed;
+    char text[256];
+};
+Outcome outcomes[1000];
+
+class Runner {
+  public:
+    Runner(const Options &o, santools::Channel &channel, uint32_t own_ip) : o_(o), channel_(channel), own_ip_(own_ip) {}
+    bool lost() const { return lost_; }
+
+    void run(const Check &check) {
+        Outcome &out = outcomes[check.id];
+        if (out.done) return;
+        out.done = true;
+        Context t;
+        t.own_ip = own_ip_;
+        t.peer_ip = o_.server_ip;
+        t.port = static_cast<uint16_t>(o_.port + check.id + 1);
+        if (check.pair) {
+            const Order order = {run_magic, check.id, own_ip_};
+            if (channel_.tell(&order, sizeof order)) lost_ = true;
+            t.attach(&channel_);
+        }
+        if (!lost_) check.body(t);
+        t.finish();
+        lost_ |= t.channel_lost;
+        out.failed = t.failed() || lost_;
+        memcpy(out.text, t.text(), sizeof out.text);
+    }
+
+  private:
+    const Options &o_;
+    santools::Channel &channel_;
+    uint32_t own_ip_;
+    bool lost_ = false;
+};
+
 int run(const Options &o) {
     FILE *report = o.report ? fopen(o.report, "w") : nullptr;
     if (o.report && !report) return wrong(o.report, "--report needs a file that can be written");
@@ -159,32 +213,30 @@ int run(const Options &o) {
         }
     }
     Totals totals;
-    bool lost = false;
+    Runner runner(o, channel, own_ip);
     for (Check *check = first_check; check; check = check->next) {
         if (!selected(o, *check)) continue;
-        if (check->pair && (!o.server_ip || lost)) {
-            report_line(report, *check, lost ? "fail" : "n/a", lost ? "the partner is gone" : "takes a partner", totals);
+        if (check->reason) {
+            report_line(report, *check, "n/a", check->reason, totals);
             continue;
         }
-        Context t;
-        t.own_ip = own_ip;
-        t.peer_ip = o.server_ip;
-        t.port = static_cast<uint16_t>(o.port + check->id + 1);
-        if (check->pair) {
-            const Order order = {run_magic, check->id, own_ip};
-            if (channel.tell(&order, sizeof order)) lost = true;
-            t.attach(&channel);
+        const Check *proof = check->with ? find_check(check->with) : check;
+        if (!proof || !proof->body) {
+            report_line(report, *check, "fail", "the check that proves it is missing", totals);
+        } else if (proof->pair && (!o.server_ip || runner.lost())) {
+            report_line(report, *check, runner.lost() ? "fail" : "n/a", runner.lost() ? "the partner is gone" : "takes a partner",
+                        totals);
+        } else {
+            runner.run(*proof);
+            const Outcome &out = outcomes[proof->id];
+            report_line(report, *check, out.failed ? "fail" : "pass", out.text, totals);
         }
-        if (!lost) check->body(t);
-        t.finish();
-        lost |= t.channel_lost;
-        report_line(report, *check, t.failed() || lost ? "fail" : "pass", t.text(), totals);
     }
-    if (o.server_ip && !lost) {
+    if (o.server_ip && !runner.lost()) {
         const Order end = {run_magic, 0, 0};
         channel.tell(&end, sizeof end);
     }
-    if (report) fclose(report);
+    close_report(report, totals);
     printf("%u passed, %u failed, %u skipped\n", totals.passed, totals.failed, totals.skipped);
     return totals.failed ? 1 : 0;
 }
@@ -236,7 +288,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "santest: %s failed: error %d\n", what, error);
         return 1;
     }
-    const int result = o.serve ? serve(o) : o.die ? die(o) : run(o);
+    const int result = o.child ? run_child(o.child) : o.serve ? serve(o) : o.die ? die(o) : run(o);
     sanswitch::shutdown();
     return result;
 }
