@@ -54,6 +54,12 @@ std::unique_ptr<Device> make_device(const std::string &text, std::string *error)
 std::unique_ptr<Device> make_inproc_device(const std::string &options, std::string *error);
 std::unique_ptr<Device> make_pci_device(const std::string &address, std::string *error);
 
+// Without an IOMMU the function sees physical addresses. false: the options are wrong, *error is one line.
+bool pci_needs_physical_memory(const std::string &options, bool *physical, std::string *error);
+std::unique_ptr<Device> make_uio_device(const std::string &address, std::string *error);
+// Lets the kernel back shared memory with large pages: for the guest, whose kernel is ours to tune. Best effort.
+void allow_huge_shared_memory();
+
 // Whether the machine offers message interrupts at all (NT 5.2 does not).
 extern bool g_message_interrupts;
 

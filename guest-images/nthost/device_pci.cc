@@ -5,7 +5,6 @@
 // The whole page pool is mapped once into the IOMMU at its bus addresses, so "physical" addresses of the driver are I/O virtual
 // addresses of the function; DMA to anything else is blocked by the IOMMU. BARs are mmapped; MSI-X messages and the line arrive on
 // eventfds, whose thread runs the service routines and their DPCs itself.
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/vfio.h>
 #include <poll.h>
@@ -15,7 +14,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <thread>
@@ -23,6 +21,7 @@
 #include "cpu.h"
 #include "device.h"
 #include "options.h"
+#include "pci_sysfs.h"
 #include "process.h"
 
 namespace nth {
@@ -32,37 +31,6 @@ namespace {
 // The driver only passes these addresses to MmMapIoSpace; they are kept apart from the pool's, whatever the firmware chose.
 constexpr uint64_t BAR_BASE = 0x380000000000, BAR_STRIDE = 0x1000000000;
 constexpr unsigned MAX_MESSAGES = 32;
-
-class Fd {
-  public:
-    explicit Fd(int fd = -1) : fd_(fd) {}
-    ~Fd() {
-        if (fd_ >= 0) close(fd_);
-    }
-    Fd(const Fd &) = delete;
-    Fd &operator=(const Fd &) = delete;
-    void reset(int fd) {
-        if (fd_ >= 0) close(fd_);
-        fd_ = fd;
-    }
-    int get() const { return fd_; }
-
-  private:
-    int fd_;
-};
-
-bool write_file(const std::string &path, const std::string &text) {
-    Fd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
-    return fd.get() >= 0 && write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
-}
-
-std::string link_name(const std::string &path) {
-    char target[PATH_MAX];
-    ssize_t n = readlink(path.c_str(), target, sizeof target);
-    if (n <= 0) return "";
-    std::string s(target, static_cast<size_t>(n));
-    return s.substr(s.find_last_of('/') + 1);
-}
 
 class PciDevice final : public Device {
   public:
@@ -122,34 +90,11 @@ class PciDevice final : public Device {
     }
 
     bool bind(const std::string &address, std::string *error) {
-        std::string sys = "/sys/bus/pci/devices/" + address;
-        if (access(sys.c_str(), F_OK) != 0) {
-            *error = "--device pci=" + address + ": no such PCI function (expected DOMAIN:BUS:SLOT.FUNCTION, as in " + some_device() + ")";
-            return false;
-        }
-        group_ = link_name(sys + "/iommu_group");
-        if (group_.empty()) {
-            *error = "--device pci=" + address + ": the function is in no IOMMU group (boot with an IOMMU and intel_iommu=on)";
-            return false;
-        }
-        std::string driver = link_name(sys + "/driver");
-        if (driver == "vfio-pci") return true;
-        if (!write_file(sys + "/driver_override", "vfio-pci")) return fail(error, sys + "/driver_override");
-        if (!driver.empty() && !write_file(sys + "/driver/unbind", address)) return fail(error, "cannot unbind " + driver);
-        if (!write_file("/sys/bus/pci/drivers_probe", address)) return fail(error, "/sys/bus/pci/drivers_probe");
-        if (link_name(sys + "/driver") == "vfio-pci") return true;
-        *error = "--device pci=" + address + ": vfio-pci did not take the function (is its module loaded?)";
+        if (!give_to_driver(address, "vfio-pci", error)) return false;
+        group_ = link_name("/sys/bus/pci/devices/" + address + "/iommu_group");
+        if (!group_.empty()) return true;
+        *error = "--device pci=" + address + ": the function is in no IOMMU group (boot with an IOMMU and intel_iommu=on)";
         return false;
-    }
-
-    static std::string some_device() {
-        std::string found = "0000:00:05.0";
-        if (DIR *d = opendir("/sys/bus/pci/devices")) {
-            while (dirent *e = readdir(d))
-                if (e->d_name[0] != '.') found = e->d_name;
-            closedir(d);
-        }
-        return found;
     }
 
     bool open_group(const std::string &address, std::string *error) {
@@ -300,14 +245,52 @@ class PciDevice final : public Device {
 
 } // namespace
 
-std::unique_ptr<Device> make_pci_device(const std::string &text, std::string *error) {
+namespace {
+
+struct PciOptions {
+    std::string address;
+    unsigned iommu; // 0 auto, 1 on, 2 off
+    bool messages;
+};
+
+bool parse_options(const std::string &text, PciOptions *out, std::string *error) {
     size_t comma = text.find(',');
+    out->address = text.substr(0, comma);
     DeviceOptions o(comma == std::string::npos ? "" : text.substr(comma + 1));
-    g_message_interrupts = o.choice("msi", {"on", "off"}) == 0;
+    out->iommu = o.choice("iommu", {"auto", "on", "off"});
+    out->messages = o.choice("msi", {"on", "off"}) == 0;
     *error = o.error();
-    if (!error->empty()) return nullptr;
+    return error->empty();
+}
+
+} // namespace
+
+bool pci_needs_physical_memory(const std::string &text, bool *physical, std::string *error) {
+    PciOptions o;
+    if (!parse_options(text, &o, error)) return false;
+    bool group = !link_name("/sys/bus/pci/devices/" + o.address + "/iommu_group").empty();
+    bool there = access(("/sys/bus/pci/devices/" + o.address).c_str(), F_OK) == 0;
+    *physical = there && (o.iommu == 2 || (o.iommu == 0 && !group));
+    if (there && group && o.iommu == 2) {
+        *error = "--device pci=" + o.address + ": iommu=off, but the function is behind an IOMMU (boot without one, or use iommu=on)";
+        return false;
+    }
+    return true;
+}
+
+void allow_huge_shared_memory() { write_file("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "advise"); }
+
+std::unique_ptr<Device> make_pci_device(const std::string &text, std::string *error) {
+    PciOptions o;
+    bool physical = false;
+    if (!parse_options(text, &o, error) || !pci_needs_physical_memory(text, &physical, error)) return nullptr;
+    if (physical) {
+        g_message_interrupts = false; // uio_pci_generic has the line only
+        return make_uio_device(o.address, error);
+    }
+    g_message_interrupts = o.messages;
     auto d = std::make_unique<PciDevice>();
-    if (!d->create(text.substr(0, comma), g_message_interrupts, error)) return nullptr;
+    if (!d->create(o.address, g_message_interrupts, error)) return nullptr;
     return d;
 }
 

@@ -84,7 +84,7 @@ void *pool_allocate(uint64_t size, uint32_t tag, bool from_driver) {
     Locked l(g_lock);
     if (paged) {
         b.pages = static_cast<uint32_t>(whole / 4096);
-        auto first = page_pool().allocate(b.pages);
+        auto first = page_pool().allocate_linear(b.pages);
         if (!first) return nullptr;
         address = reinterpret_cast<uint64_t>(page_pool().address(*first));
     } else {
@@ -92,7 +92,7 @@ void *pool_allocate(uint64_t size, uint32_t tag, bool from_driver) {
         auto &list = g_free[c];
         if (list.empty()) {
             uint32_t pages = c >= 4096 ? static_cast<uint32_t>(page_up(c) / 4096) : 4;
-            auto first = page_pool().allocate(pages);
+            auto first = page_pool().allocate_linear(pages);
             if (!first) return nullptr;
             auto base = reinterpret_cast<uint64_t>(page_pool().address(*first));
             for (uint64_t at = 0; at + c <= uint64_t{pages} * 4096; at += c) list.push_back(base + at);

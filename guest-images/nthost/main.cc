@@ -115,7 +115,7 @@ int main(int argc, char **argv) {
     app.add_option("--driver", driver, "kernel driver (.sys) to load");
     app.add_option("--device", device,
                    "inproc[,fabric=SOCK,ip=A.B.C.D,prefix=N,revoke=key|deregister,direct=on|off,msi=on|off,vectors=N,...], "
-                   "pci=DOMAIN:BUS:SLOT.FUNCTION, or none");
+                   "pci=DOMAIN:BUS:SLOT.FUNCTION[,iommu=auto|on|off,msi=on|off], or none");
     app.add_option("--path", g_loader.search, "directory where DLLs are searched, besides the program's own (repeatable)");
     app.add_option("--pool", pool, "physical memory of the machine in MiB (16 to 65536)")->capture_default_str();
     app.add_option("--verifier", verifier, "on or off: checks of what the driver does")->capture_default_str();
@@ -158,7 +158,12 @@ int main(int argc, char **argv) {
     std::vector<Program> programs = split_programs(words);
     if (programs.empty()) usage_error("no program: expected -- PROGRAM.exe [ARGS...]");
 
-    start_machine(uint64_t{pool} << 20);
+    bool physical = false;
+    if (device.rfind("pci=", 0) == 0) {
+        allow_huge_shared_memory();
+        if (!pci_needs_physical_memory(device.substr(4), &physical, &error)) usage_error("%s", error.c_str());
+    }
+    start_machine(uint64_t{pool} << 20, physical ? PagePool::Frames::Physical : PagePool::Frames::Own);
     set_initial_system_process();
     install_fault_handlers();
     if (g_verifier && watch == "on") memory().set_user_key(watch_user_access());

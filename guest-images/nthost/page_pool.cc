@@ -10,7 +10,7 @@
 
 namespace nth {
 
-PagePool::PagePool(uint64_t bytes, uint64_t linear) : bytes_(page_up(bytes)), pages_(bytes_ / 4096) {
+PagePool::PagePool(uint64_t bytes, uint64_t linear, Frames frames) : bytes_(page_up(bytes)), pages_(bytes_ / 4096) {
     fd_ = memfd_create("nthost-ram", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes_)) != 0)
         host_bug("cannot create a page pool of %llu MiB: %s", (unsigned long long)(bytes_ >> 20), strerror(errno));
@@ -21,8 +21,32 @@ PagePool::PagePool(uint64_t bytes, uint64_t linear) : bytes_(page_up(bytes)), pa
     if (p == MAP_FAILED || (linear != 0 && p != reinterpret_cast<void *>(linear)))
         host_bug("cannot map the page pool of %llu MiB: %s", (unsigned long long)(bytes_ >> 20), strerror(errno));
     base_ = static_cast<uint8_t *>(p);
+    madvise(base_, bytes_, MADV_HUGEPAGE); // fewer translations, where the system allows it for shared memory
+    if (frames == Frames::Physical) look_up_frames();
     pages_[0].references = 1;
     free_ = total_pages() - 1;
+}
+
+void PagePool::look_up_frames() {
+    // Locked, and with compaction told to leave locked pages alone: they stay where they are.
+    if (int fd = open("/proc/sys/vm/compact_unevictable_allowed", O_WRONLY | O_CLOEXEC); fd >= 0) {
+        if (write(fd, "0", 1) != 1) note("cannot keep the kernel from moving locked pages: %s", strerror(errno));
+        close(fd);
+    }
+    if (mlock(base_, bytes_) != 0)
+        host_bug("cannot lock %llu MiB of memory: %s", (unsigned long long)(bytes_ >> 20), strerror(errno));
+    int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    std::vector<uint64_t> entries(pages_.size());
+    auto want = static_cast<ssize_t>(entries.size() * 8);
+    if (fd < 0 || pread(fd, entries.data(), entries.size() * 8, static_cast<off_t>(reinterpret_cast<uint64_t>(base_) / 4096 * 8)) != want)
+        host_bug("cannot read /proc/self/pagemap: %s", strerror(errno));
+    close(fd);
+    for (uint64_t e : entries) {
+        uint64_t frame = e & ((uint64_t{1} << 55) - 1);
+        if ((e >> 63) == 0 || frame == 0) host_bug("a page of the pool has no physical address (root is needed to see it)");
+        by_frame_[frame] = static_cast<PageIndex>(frames_.size());
+        frames_.push_back(frame);
+    }
 }
 
 PagePool::~PagePool() {
@@ -31,6 +55,11 @@ PagePool::~PagePool() {
 }
 
 std::optional<PageIndex> PagePool::from_pfn(uint64_t pfn) const {
+    if (!frames_.empty()) {
+        auto it = by_frame_.find(pfn);
+        if (it == by_frame_.end()) return std::nullopt;
+        return it->second;
+    }
     uint64_t first = BUS_BASE >> 12;
     if (pfn < first || pfn - first >= pages_.size()) return std::nullopt;
     return static_cast<PageIndex>(pfn - first);
@@ -42,24 +71,24 @@ std::optional<PageIndex> PagePool::from_linear(uint64_t address) const {
     return static_cast<PageIndex>(offset >> 12);
 }
 
-// First fit from the hint on, then once more from the start.
-std::optional<PageIndex> PagePool::find(uint32_t count, uint32_t align, uint64_t highest_bus) {
+// First fit from the hint on, then once more from the start. contiguous: on the bus, too.
+std::optional<PageIndex> PagePool::find(uint32_t count, uint32_t align, uint64_t highest_bus, bool contiguous) {
     uint32_t total = total_pages();
     if (count == 0 || count >= total) return std::nullopt;
-    uint32_t first_pfn = BUS_BASE >> 12;
     for (int round = 0; round < 2; round++) {
         uint32_t at = round == 0 ? hint_ : 1;
         uint32_t end = round == 0 ? total : std::min(total, hint_ + count);
         while (at + count <= end) {
-            if ((at + first_pfn) % align != 0) {
-                at += align - (at + first_pfn) % align;
-                continue;
-            }
-            if (bus(at + count - 1) + 4095 > highest_bus) break;
             uint32_t n = 0;
-            while (n < count && pages_[at + n].references == 0) n++;
-            if (n == count) return at;
-            at += n + 1;
+            bool fits = pfn(at) % align == 0;
+            for (; fits && n < count; n++) {
+                PageIndex p = at + n;
+                if (pages_[p].references != 0 || bus(p) + 4095 > highest_bus || (contiguous && pfn(p) != pfn(at) + n)) fits = false;
+            }
+            if (fits) return at;
+            at += std::max(n, 1u);
+            // The page that did not fit may begin the next run.
+            if (n > 1 && pages_[at - 1].references == 0) at--;
         }
     }
     return std::nullopt;
@@ -83,7 +112,18 @@ std::optional<PageIndex> PagePool::allocate(uint32_t count, uint32_t align, uint
     std::optional<PageIndex> first;
     {
         Locked l(lock_);
-        first = find(count, align, highest_bus);
+        first = find(count, align, highest_bus, true);
+        if (first) take(*first, count);
+    }
+    if (first) zero(*first, count);
+    return first;
+}
+
+std::optional<PageIndex> PagePool::allocate_linear(uint32_t count) {
+    std::optional<PageIndex> first;
+    {
+        Locked l(lock_);
+        first = find(count, 1, ~uint64_t{0}, false);
         if (first) take(*first, count);
     }
     if (first) zero(*first, count);
@@ -96,7 +136,7 @@ std::optional<PageIndex> PagePool::allocate_run(uint32_t count, uint32_t *got) {
         Locked l(lock_);
         for (; count != 0; count /= 2) {
             if (count > free_) continue;
-            first = find(count, 1, ~uint64_t{0});
+            first = find(count, 1, ~uint64_t{0}, false);
             if (!first) continue;
             take(*first, count);
             *got = count;

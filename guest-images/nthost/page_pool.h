@@ -4,12 +4,15 @@
 // and a reference count per 4 KiB page.
 //
 // Contract: a page handed out is zero-filled and has one reference. User views are further mappings of the memfd; they
-// and locks hold references, so a page outlives the view that it was first reached by. The bus address of page n is
-// bus_base + n * 4096; a page frame number is a bus address >> 12. Page 0 of the pool is never handed out.
+// and locks hold references, so a page outlives the view that it was first reached by. A page frame number is a bus address >> 12.
+// Bus addresses are the pool's own (page n at BUS_BASE + n * 4096: the NIC in this process, or an IOMMU, translates them), or
+// physical ones, for a function without an IOMMU before it: then the memory is locked and its frames are looked up once.
+// Page 0 of the pool is never handed out.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "base.h"
@@ -22,8 +25,9 @@ class PagePool {
   public:
     static constexpr uint64_t BUS_BASE = 0x100000; // 1 MiB, so that bus address 0 is never valid
 
+    enum class Frames { Own, Physical };
     // linear: where to map it (MAP_FIXED_NOREPLACE), 0 for anywhere. Gives up (host_bug) when the memory cannot be had.
-    PagePool(uint64_t bytes, uint64_t linear);
+    PagePool(uint64_t bytes, uint64_t linear, Frames frames = Frames::Own);
     ~PagePool();
     PagePool(const PagePool &) = delete;
     PagePool &operator=(const PagePool &) = delete;
@@ -31,7 +35,9 @@ class PagePool {
     // `count` physically contiguous pages whose first bus page is a multiple of `align` pages and whose last byte is
     // not above highest_bus.
     std::optional<PageIndex> allocate(uint32_t count, uint32_t align = 1, uint64_t highest_bus = ~uint64_t{0});
-    // As many contiguous pages as there are, at most `count`; *got says how many. For memory that need not be contiguous.
+    // `count` pages that follow each other in the linear view, on the bus in any order.
+    std::optional<PageIndex> allocate_linear(uint32_t count);
+    // As many pages in a row in the linear view as there are, at most `count`; *got says how many.
     std::optional<PageIndex> allocate_run(uint32_t count, uint32_t *got);
 
     void reference(PageIndex page);
@@ -47,8 +53,8 @@ class PagePool {
     uint64_t bytes() const { return bytes_; }
     uint8_t *linear() const { return base_; }
     uint8_t *address(PageIndex page) const { return base_ + uint64_t{page} * 4096; }
-    uint64_t bus(PageIndex page) const { return BUS_BASE + uint64_t{page} * 4096; }
-    uint64_t pfn(PageIndex page) const { return bus(page) >> 12; }
+    uint64_t pfn(PageIndex page) const { return frames_.empty() ? (BUS_BASE >> 12) + page : frames_[page]; }
+    uint64_t bus(PageIndex page) const { return pfn(page) << 12; }
     std::optional<PageIndex> from_pfn(uint64_t pfn) const;
     std::optional<PageIndex> from_linear(uint64_t address) const;
     uint32_t free_pages() const { return free_; }
@@ -60,7 +66,8 @@ class PagePool {
         uint32_t locks = 0;
         bool dirty = false; // was in use before: zero it when it is handed out again
     };
-    std::optional<PageIndex> find(uint32_t count, uint32_t align, uint64_t highest_bus);
+    void look_up_frames();
+    std::optional<PageIndex> find(uint32_t count, uint32_t align, uint64_t highest_bus, bool contiguous);
     void take(PageIndex first, uint32_t count);
     void zero(PageIndex first, uint32_t count);
 
@@ -68,6 +75,8 @@ class PagePool {
     uint64_t bytes_ = 0;
     uint8_t *base_ = nullptr;
     std::vector<Page> pages_;
+    std::vector<uint64_t> frames_;                      // physical frame of each page; empty: the pool's own addresses
+    std::unordered_map<uint64_t, PageIndex> by_frame_;  // its inverse
     uint32_t free_ = 0;
     PageIndex hint_ = 1;
     mutable FutexLock lock_; // guards pages_, free_, hint_

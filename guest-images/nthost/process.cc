@@ -59,8 +59,8 @@ Process::~Process() {
 
 Process *system_process() { return g_system; }
 
-void start_machine(uint64_t pool_bytes) {
-    g_machine.pool = std::make_unique<PagePool>(pool_bytes, KERNEL_LINEAR);
+void start_machine(uint64_t pool_bytes, PagePool::Frames frames) {
+    g_machine.pool = std::make_unique<PagePool>(pool_bytes, KERNEL_LINEAR, frames);
     g_machine.memory = std::make_unique<AddressSpace>(*g_machine.pool);
     g_system = new_process("System");
     g_system->id = 4;

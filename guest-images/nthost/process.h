@@ -121,6 +121,6 @@ struct Machine {
 extern Machine g_machine;
 inline AddressSpace &memory() { return *g_machine.memory; }
 inline PagePool &page_pool() { return *g_machine.pool; }
-void start_machine(uint64_t pool_bytes);
+void start_machine(uint64_t pool_bytes, PagePool::Frames frames = PagePool::Frames::Own);
 
 } // namespace nth
