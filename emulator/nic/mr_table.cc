@@ -38,14 +38,14 @@ Mr *MrTable::create() {
         index = free_.back();
         free_.pop_back();
     } else {
-        if (slots_.size() >= max_) return nullptr;
-        slots_.push_back(std::make_unique<Slot>());
-        index = static_cast<uint32_t>(slots_.size());
+        if (used_ >= max_) return nullptr;
+        if (used_ % kBlock == 0) blocks_.push_back(std::make_unique<Slot[]>(kBlock));
+        index = ++used_;  // slot 0 is named 1
     }
-    Slot &slot = *slots_[index - 1];
-    slot.mr.key = next_key(slot, index);
+    Slot &s = slot(index - 1);
+    s.mr.key = next_key(s, index);
     count_++;
-    return &slot.mr;
+    return &s.mr;
 }
 
 void MrTable::destroy(Mr &mr) {
@@ -57,13 +57,13 @@ void MrTable::destroy(Mr &mr) {
 
 void MrTable::rekey(Mr &mr) {
     uint32_t index = static_cast<uint32_t>(mr.key);
-    mr.key = next_key(*slots_[index - 1], index);
+    mr.key = next_key(slot(index - 1), index);
 }
 
 Mr *MrTable::find(uint64_t key) {
     uint32_t index = static_cast<uint32_t>(key);
-    if (index == 0 || index > slots_.size()) return nullptr;
-    Mr &mr = slots_[index - 1]->mr;
+    if (index == 0 || index > used_) return nullptr;
+    Mr &mr = slot(index - 1).mr;
     return mr.key == key ? &mr : nullptr;
 }
 
@@ -87,12 +87,6 @@ MrCheck MrTable::check_local(uint64_t key, uint32_t pd, uint64_t va, uint64_t le
 
 MrCheck MrTable::check_remote(uint64_t key, uint32_t pd, uint32_t qpn, uint64_t va, uint64_t len, uint32_t need, Mr *&out) {
     return check(key, pd, qpn, true, va, len, need, out);
-}
-
-bool MrTable::pd_in_use(uint32_t pd) {
-    for (auto &s : slots_)
-        if (s->mr.key && s->mr.pd == pd) return true;
-    return false;
 }
 
 }  // namespace snic

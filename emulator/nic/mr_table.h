@@ -51,22 +51,25 @@ class MrTable {
     uint32_t count() const { return count_; }
     template <typename F>
     void each(F &&f) {
-        for (auto &s : slots_)
-            if (s->mr.key) f(s->mr);
+        for (uint32_t i = 0; i < used_; i++)
+            if (Mr &mr = slot(i).mr; mr.key) f(mr);
     }
-    bool pd_in_use(uint32_t pd);
 
   private:
-    struct Slot {
+    struct alignas(64) Slot {
         Mr mr;
         uint32_t counter = 0;
     };
+    // Slots lie in blocks that never move, so that a look-up touches one line and regions can be pointed to.
+    static constexpr uint32_t kBlock = 4096;
+    Slot &slot(uint32_t i) { return blocks_[i / kBlock][i % kBlock]; }
     uint64_t next_key(Slot &slot, uint32_t index);
     MrCheck check(uint64_t key, uint32_t pd, uint32_t qpn, bool remote, uint64_t va, uint64_t len, uint32_t need, Mr *&out);
 
     uint32_t max_;
     uint32_t count_ = 0;
-    std::vector<std::unique_ptr<Slot>> slots_;  // index 0 is never a slot
+    uint32_t used_ = 0;  // slots that ever held a region
+    std::vector<std::unique_ptr<Slot[]>> blocks_;
     std::vector<uint32_t> free_;
     uint32_t secret_[4] = {};  // round keys of the permutation
 };

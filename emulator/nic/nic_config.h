@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "sanlab/snic_hw.h"
+#include "sanlab/fabric_wire.h"
 
 namespace snic {
 
@@ -40,6 +40,8 @@ struct Config {
     uint64_t rnr_delay = 100'000;       // first; doubles up to 16 times
     uint64_t cm_retransmit = 100'000'000;
     uint32_t cm_disconnect_tries = 8;
+    uint32_t direct_segment = FABRIC_DIRECT_SEGMENT;    // bytes, at most that
+    uint32_t payload_segment = FABRIC_PAYLOAD_SEGMENT;  // bytes, at most that
     uint32_t window_segments = 64;      // unacknowledged segments of a QP
     uint32_t window_ops = 256;          // operations of a QP begun and not completed
 

@@ -161,7 +161,7 @@ snic_wc_status Nic::begin_op(Qp &qp, SendOp &op) {
         std::byte *p = host_.map(op.regions[i]->pages.find(w.sge[i].va - op.regions[i]->va).addr, n, op.is_read());
         op.direct = p && host_.ram_ref(p, n).shared;
     }
-    op.segment_size = op.direct ? FABRIC_DIRECT_SEGMENT : FABRIC_PAYLOAD_SEGMENT;
+    op.segment_size = op.direct ? config_.direct_segment : config_.payload_segment;
     op.segments = op.length ? (op.length + op.segment_size - 1) / op.segment_size : 1;
     return SNIC_WC_SUCCESS;
 }

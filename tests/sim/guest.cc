@@ -184,17 +184,19 @@ void Guest::poll_events() {
     }
 }
 
-bool Guest::wait_event(uint8_t type, snic_eqe &out) {
-    return machine.run([&] {
-        poll_events();
-        for (auto it = events.begin(); it != events.end(); ++it) {
-            if (it->type != type) continue;
-            out = *it;
-            events.erase(it);
-            return true;
-        }
-        return false;
-    });
+bool Guest::take_event(uint8_t type, snic_eqe &out) {
+    poll_events();
+    for (auto it = events.begin(); it != events.end(); ++it) {
+        if (it->type != type) continue;
+        out = *it;
+        events.erase(it);
+        return true;
+    }
+    return false;
+}
+
+bool Guest::wait_event(uint8_t type, snic_eqe &out, const std::function<bool()> &or_else) {
+    return machine.run([&] { return take_event(type, out) || (or_else && or_else()); });
 }
 
 bool connect(Guest &a, GuestQp &qa, Guest &b, GuestQp &qb, uint16_t port) {
@@ -212,7 +214,11 @@ bool connect(Guest &a, GuestQp &qa, Guest &b, GuestQp &qb, uint16_t port) {
     c.timeout_ms = 60000;
     if (a.command(SNIC_CMD_CONNECT, c).status != SNIC_OK) return false;
     snic_eqe e;
-    if (!b.wait_event(SNIC_EV_CONN_REQUEST, e)) return false;
+    bool refused = false;
+    if (!b.wait_event(SNIC_EV_CONN_REQUEST, e, [&] { return refused = a.take_event(SNIC_EV_CONN_FAILED, e); }) || refused) {
+        b.handle_command(SNIC_CMD_UNLISTEN, static_cast<uint32_t>(lc.result[0]));
+        return false;
+    }
     snic_cmd_reply r = {};
     r.request = e.request;
     r.qpn = qb.qpn;

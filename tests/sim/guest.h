@@ -110,8 +110,10 @@ class Guest {
     // Runs the world until the CQ has an entry. False: none came.
     bool wait(GuestCq &cq, snic_cqe &out);
     void poll_events();
-    // Runs the world until an event of that type comes (others stay in `events`).
-    bool wait_event(uint8_t type, snic_eqe &out);
+    // An event of that type, if it has come (others stay in `events`).
+    bool take_event(uint8_t type, snic_eqe &out);
+    // Runs the world until one comes, or `or_else` is true.
+    bool wait_event(uint8_t type, snic_eqe &out, const std::function<bool()> &or_else = {});
 
   private:
     void write_wqe(uint64_t at, const snic_wqe &wqe);
