@@ -90,7 +90,14 @@ bool Cache::grow() {
     return true;
 }
 
+// It is not pinned (any more).
+void Cache::settle(Entry *entry) {
+    if (entry->leaving_) leaving_.remove(entry);
+    entry->leaving_ = false;
+}
+
 void Cache::recycle(Entry *entry) {
+    settle(entry);
     entry->state_ = Entry::State::free;
     entry->region_ = {};
     entry->chain_ = free_;
@@ -106,10 +113,12 @@ void Cache::unhash(Entry *entry) {
     entry->hashed_ = false;
 }
 
-// Nobody finds it any more. References stay.
+// Nobody finds it any more, but those who wait for its end. References stay.
 void Cache::withdraw(Entry *entry) {
     unhash(entry);
     tree_.remove(entry);
+    leaving_.insert(entry);
+    entry->leaving_ = true;
     if (listed(entry->lru_)) {
         list_remove(entry->lru_);
         --counters_.idle;
@@ -376,7 +385,7 @@ size_t Cache::invalidate(uint64_t start, uint64_t length) {
             if (entry->references_ > 0) ++counters_.live_invalidations;
             const bool ours = entry->state_ == Entry::State::ready;
             withdraw(entry);
-            if (!ours) continue; // its holder finds it dead and unpins it
+            if (!ours) continue; // its holder finds it dead and unpins it; we wait for that below
             ++entry->references_; // until it is unpinned
             entry->state_ = Entry::State::dying;
             entry->chain_ = work;
@@ -390,7 +399,16 @@ size_t Cache::invalidate(uint64_t start, uint64_t length) {
         work = entry->chain_;
         entry->chain_ = nullptr;
         entry->state_ = Entry::State::gone;
+        settle(entry);
         if (--entry->references_ == 0) recycle(entry);
+    }
+    // Others may be at entries of the range: pinning what is dead already, revoking, evicting. The memory can go only when
+    // they have finished. They never wait for us, and what they do is bounded.
+    for (bool first = true; leaving_.overlapping(start, last); first = false) {
+        if (first && hit == 0) hit = 1; // there was something, if not ours to take
+        backend_.unlock();
+        backend_.pause();
+        backend_.lock();
     }
     return hit;
 }

@@ -14,7 +14,8 @@
 //   - Rights are never wider than asked; a remote entry is never wider than the range that was asked for.
 //   - The lock is never held across a call to the backend's work (pin, expose, revoke, unpin, allocate).
 //   - invalidate() neither allocates nor frees, honours partial overlap (adjacency is none), and may run on any thread,
-//     also while the range is live: such an entry dies (usable() is false from then on) and leaves the NIC.
+//     also while the range is live: such an entry dies (usable() is false from then on) and leaves the NIC. When it
+//     returns nothing of the range is pinned any more, whichever thread was at it (pinning, exposing, evicting).
 //   - Bounded: beyond max_count or max_bytes idle entries are evicted, least recently used first. Live ones are not, and
 //     do not fail for the bound's sake. When the backend is out of resources, idle entries go and it is asked once more.
 //   - A pin that fails leaves nothing behind.
@@ -106,6 +107,7 @@ class Entry : private Interval {
     uint32_t references_ = 0;
     State state_ = State::free;
     bool hashed_ = false;
+    bool leaving_ = false; // in Cache::leaving_
     std::atomic<bool> dead_{false};
 };
 
@@ -186,6 +188,7 @@ class Cache {
     void make_idle(Entry *entry);
     void unhash(Entry *entry);
     void withdraw(Entry *entry);
+    void settle(Entry *entry);
     void recycle(Entry *entry);
     void collect_excess(uint64_t extra_count, uint64_t extra_bytes, Entry *&victims);
     void unpin_all(Entry *victims);
@@ -194,6 +197,7 @@ class Cache {
     Config config_;
     // All under the backend's lock.
     IntervalTree tree_;
+    IntervalTree leaving_; // withdrawn, but perhaps not unpinned yet
     Entry **buckets_ = nullptr;
     size_t bucket_mask_ = 0;
     Link lru_; // idle entries, oldest first

@@ -2,153 +2,17 @@
 //
 // The registration cache against a backend that keeps its own books: what is pinned, what is exposed to whom, and whether
 // the cache's lock is held while it is called.
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <functional>
-#include <map>
+#include <atomic>
+#include <chrono>
 #include <memory>
-#include <mutex>
 #include <random>
-#include <thread>
 #include <vector>
 
-#include "provider/regcache/regcache.h"
+#include "regcache_books.h"
 
 using namespace regcache;
 
 namespace {
-
-thread_local int locks_held = 0;
-
-class Books : public Backend {
-  public:
-    struct Pinned {
-        uint64_t start, length;
-        uint32_t rights;
-        Owner *exposed_to;
-        uint64_t key;
-    };
-
-    void lock() override {
-        mutex_.lock();
-        ++locks_held;
-    }
-    void unlock() override {
-        --locks_held;
-        mutex_.unlock();
-    }
-    void *allocate(size_t bytes) override {
-        called();
-        ++allocations;
-        return std::malloc(bytes);
-    }
-    void free(void *memory) override {
-        called();
-        ++frees;
-        std::free(memory);
-    }
-    void pause() override {
-        called();
-        std::this_thread::yield();
-    }
-    Status pin(uint64_t start, uint64_t length, uint32_t rights, Owner *owner, Region &region) override {
-        called();
-        if (before_pin) before_pin();
-        std::lock_guard guard(books_);
-        if (fail_pins > 0) {
-            --fail_pins;
-            return fail_status;
-        }
-        if (limit && pinned.size() >= limit) return Status::no_resources;
-        region.id = ++next_id_;
-        region.key = ++next_key_;
-        pinned[region.id] = {start, length, rights, rights & remote_any ? owner : nullptr, region.key};
-        ++pins;
-        return Status::ok;
-    }
-    Status expose(Region &region, uint32_t rights, Owner *owner) override {
-        called();
-        if (before_expose) before_expose();
-        std::lock_guard guard(books_);
-        Pinned &p = pinned.at(region.id);
-        EXPECT_EQ(p.exposed_to, nullptr);
-        EXPECT_EQ(p.rights, rights);
-        if (fail_exposes > 0) {
-            --fail_exposes;
-            return Status::failed;
-        }
-        p.exposed_to = owner;
-        p.key = region.key = ++next_key_;
-        return Status::ok;
-    }
-    Status revoke(Region &region) override {
-        called();
-        if (before_revoke) before_revoke();
-        std::lock_guard guard(books_);
-        if (fail_revokes > 0) {
-            --fail_revokes;
-            return Status::failed;
-        }
-        pinned.at(region.id).exposed_to = nullptr;
-        ++revokes;
-        return Status::ok;
-    }
-    void unpin(Region &region) override {
-        called();
-        std::lock_guard guard(books_);
-        EXPECT_EQ(pinned.erase(region.id), 1u) << "unpinned twice";
-        ++unpins;
-    }
-
-    // What the peer of `owner` can reach with `key`.
-    bool reachable(Owner *owner, uint64_t key) {
-        std::lock_guard guard(books_);
-        for (auto &[id, p] : pinned)
-            if (p.exposed_to == owner && p.key == key) return true;
-        return false;
-    }
-    size_t pinned_count() {
-        std::lock_guard guard(books_);
-        return pinned.size();
-    }
-    bool any_pinned_in(uint64_t start, uint64_t length) {
-        std::lock_guard guard(books_);
-        for (auto &[id, p] : pinned)
-            if (p.start < start + length && start < p.start + p.length) return true;
-        return false;
-    }
-
-    std::map<uint64_t, Pinned> pinned;
-    int pins = 0, unpins = 0, revokes = 0, allocations = 0, frees = 0;
-    int fail_pins = 0, fail_exposes = 0, fail_revokes = 0;
-    Status fail_status = Status::bad_address;
-    size_t limit = 0;
-    std::function<void()> before_pin, before_expose, before_revoke;
-
-  private:
-    void called() { EXPECT_EQ(locks_held, 0) << "called with the cache's lock held"; }
-
-    std::mutex mutex_, books_;
-    uint64_t next_id_ = 0, next_key_ = 1000;
-};
-
-constexpr uint64_t page = 4096;
-constexpr uint64_t base = 0x10000000;
-constexpr uint32_t local_rw = local_read | local_write;
-
-class RegCache : public ::testing::Test {
-  protected:
-    void SetUp() override { ASSERT_TRUE(cache.init({})); }
-    Entry *get(uint64_t start, uint64_t length, uint32_t rights, Owner *owner) {
-        Entry *entry = nullptr;
-        EXPECT_EQ(cache.acquire(start, length, rights, owner, entry), Status::ok);
-        return entry;
-    }
-    Books books;
-    Cache cache{books};
-    Owner a, b;
-};
 
 TEST_F(RegCache, RegisteringAgainIsAHitAndPinsNothing) {
     Entry *first = get(base, page, local_rw, &a);
@@ -292,24 +156,58 @@ TEST_F(RegCache, InvalidationNeitherAllocatesNorFrees) {
     EXPECT_EQ(books.pinned_count(), 0u);
 }
 
-TEST_F(RegCache, InvalidationDuringThePinIsNotMissed) {
-    books.before_pin = [&] { EXPECT_EQ(cache.invalidate(base, page), 1u); };
+// Another thread takes the memory away at that moment. It returns when nothing is pinned any more, not before.
+class TakenAway {
+  public:
+    TakenAway(Cache &cache, Books &books) : cache_(cache), books_(books) {}
+    ~TakenAway() { thread_.join(); }
+    void operator()() {
+        thread_ = std::thread([this] {
+            started_ = true;
+            EXPECT_EQ(cache_.invalidate(base, page), 1u);
+            EXPECT_FALSE(books_.any_pinned_in(base, page));
+            done_ = true;
+        });
+        // Until it has marked the entry, or is about to: the work must not go on before.
+        while (!started_) std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        EXPECT_FALSE(done_);
+    }
+
+  private:
+    Cache &cache_;
+    Books &books_;
+    std::thread thread_;
+    std::atomic<bool> started_{false}, done_{false};
+};
+
+TEST_F(RegCache, InvalidationDuringThePinIsNotMissedAndWaitsForIt) {
     Entry *entry = nullptr;
-    EXPECT_EQ(cache.acquire(base, page, local_rw, &a, entry), Status::bad_address);
+    {
+        TakenAway taken(cache, books);
+        books.before_pin = [&] { taken(); };
+        EXPECT_EQ(cache.acquire(base, page, local_rw, &a, entry), Status::bad_address);
+    }
     EXPECT_EQ(books.pinned_count(), 0u);
     EXPECT_EQ(cache.counters().count, 0u);
 }
 
 TEST_F(RegCache, InvalidationDuringRevocationOrExposureLeavesNothingPinned) {
     Entry *entry = get(base, page, local_read | remote_read, &a);
-    books.before_revoke = [&] { EXPECT_EQ(cache.invalidate(base, page), 1u); };
-    cache.release(entry);
+    {
+        TakenAway taken(cache, books);
+        books.before_revoke = [&] { taken(); };
+        cache.release(entry);
+    }
     EXPECT_EQ(books.pinned_count(), 0u);
     books.before_revoke = nullptr;
 
     cache.release(get(base, page, local_read | remote_read, &a));
-    books.before_expose = [&] { EXPECT_EQ(cache.invalidate(base, page), 1u); };
-    EXPECT_EQ(cache.acquire(base, page, local_read | remote_read, &a, entry), Status::bad_address);
+    {
+        TakenAway taken(cache, books);
+        books.before_expose = [&] { taken(); };
+        EXPECT_EQ(cache.acquire(base, page, local_read | remote_read, &a, entry), Status::bad_address);
+    }
     EXPECT_EQ(books.pinned_count(), 0u);
     EXPECT_EQ(cache.counters().count, 0u);
 }
