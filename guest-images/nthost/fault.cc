@@ -245,6 +245,9 @@ void on_fault(int signal, siginfo_t *info, void *context) {
     if (g_user_access_watched) *saved_pkru(uc) = t->in_kernel() ? g_pkru_denied : 0;
 }
 
+// abort() in nthost or its libraries: say where.
+void on_abort(int signal, siginfo_t *info, void *context) { host_crash(signal, info, static_cast<ucontext_t *>(context)->uc_mcontext); }
+
 [[noreturn]] void leave_thread() {
     exit_current_thread(current()->exit_code);
 }
@@ -298,6 +301,8 @@ void install_fault_handlers() {
     sa.sa_sigaction = on_fault;
     sa.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     for (int s : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP}) sigaction(s, &sa, nullptr);
+    sa.sa_sigaction = on_abort;
+    sigaction(SIGABRT, &sa, nullptr);
     sa.sa_sigaction = on_nudge;
     sa.sa_flags = SA_SIGINFO | SA_ONSTACK; // sleeps are to be disturbed: no SA_RESTART
     sigaction(NUDGE_SIGNAL, &sa, nullptr);

@@ -71,6 +71,14 @@ NTSTATUS lock_mdl(MDL *m, Process *p, LockOperation operation) {
     bool write = operation != LockOperation::Read;
     NTSTATUS s = memory().lock_range(p, address, m->ByteCount, write, m->pfns());
     if (!nt_success(s)) return s;
+    // NT probes for writing by reading a byte of each page and writing it back: what a device writes in between is lost.
+    if (write && p != nullptr)
+        for (uint64_t i = 0; i < mdl_pages(m); i++) {
+            auto *byte = reinterpret_cast<volatile uint8_t *>(i == 0 ? address : page_down(address) + i * 4096);
+            const uint8_t seen = *byte;
+            for (volatile int pause = 0; pause < 20; pause = pause + 1) {} // some of what it takes there
+            *byte = seen;
+        }
     m->Process = p;
     m->MdlFlags |= MDL_PAGES_LOCKED | (write ? MDL_WRITE_OPERATION : 0);
     if (p != nullptr) p->locked_pages += static_cast<int64_t>(mdl_pages(m));

@@ -23,7 +23,7 @@ using PageIndex = uint32_t;
 
 class PagePool {
   public:
-    static constexpr uint64_t BUS_BASE = 0x100000; // 1 MiB, so that bus address 0 is never valid
+    static constexpr uint64_t BUS_BASE = 0x200000; // never 0; 2 MiB, so that large pages stay aligned behind an IOMMU
 
     enum class Frames { Own, Physical };
     // linear: where to map it (MAP_FIXED_NOREPLACE), 0 for anywhere. Gives up (host_bug) when the memory cannot be had.

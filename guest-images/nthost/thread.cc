@@ -95,7 +95,7 @@ Thread *new_thread(Process *process) {
 
 void enter_thread(Thread *t) {
     t_thread = t;
-    t->native = pthread_self();
+    t->linux_id = static_cast<int>(syscall(SYS_gettid));
     syscall(SYS_arch_prctl, ARCH_SET_GS, t->gs);
     stack_t ss{};
     ss.ss_sp = reinterpret_cast<uint8_t *>(t->gs) + sizeof(GsBlock) + RECORDS;
@@ -129,6 +129,7 @@ uint64_t run_thread(void *arg) {
 
 void finish_thread(Thread *t) {
     t->exiting = true;
+    t->linux_id = 0;
     t->active = nullptr;
     cancel_thread_irps(t);
     abandon_mutexes(t);
@@ -176,6 +177,12 @@ void *thread_main(void *arg) {
     t->kernel_depth = 1; // what is left happens in the kernel
     finish_thread(t);
     return nullptr;
+}
+
+// By Linux's id, which is 0 once the thread is on its way out: a pthread_t may be stale.
+void nudge(Thread *t) {
+    int id = t->linux_id;
+    if (id != 0 && t != current()) syscall(SYS_tgkill, getpid(), id, NUDGE_SIGNAL);
 }
 
 } // namespace
@@ -250,12 +257,10 @@ void terminate_thread(Thread *t, uint32_t code) {
     alert_thread(t);
     t->resume_word.store(1);
     futex_wake(&t->resume_word, 1);
-    if (t->native != 0 && t != current()) pthread_kill(t->native, NUDGE_SIGNAL);
+    nudge(t);
 }
 
-void terminate_nudge(Thread *t) {
-    if (t->native != 0 && t != current()) pthread_kill(t->native, NUDGE_SIGNAL);
-}
+void terminate_nudge(Thread *t) { nudge(t); }
 
 void check_termination() {
     Thread *t = current();

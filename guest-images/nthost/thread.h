@@ -53,7 +53,7 @@ class Thread {
     Process *process = nullptr;   // referenced
     Process *attached = nullptr;  // whose memory and handles count now
     uint32_t id = 0;
-    pthread_t native{};
+    std::atomic<int> linux_id{0};
     GsBlock *gs = nullptr;
     CallRecord *records = nullptr; // side stack; gs->at(GS_RECORD_TOP) points past the last
 
