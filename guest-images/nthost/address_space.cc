@@ -73,7 +73,7 @@ void AddressSpace::map_run(const Region &r, uint64_t first, uint64_t count) {
 }
 
 NTSTATUS AddressSpace::commit(Region &r, uint64_t first, uint64_t count, uint32_t protection) {
-    std::vector<std::pair<uint64_t, uint64_t>> fresh; // for undoing: first, count
+    std::vector<std::pair<uint64_t, uint64_t>> fresh;  // for undoing: first, count
     uint64_t i = first;
     while (i < first + count) {
         if (r.page[i] != 0) {
@@ -192,7 +192,7 @@ NTSTATUS AddressSpace::free(Process *owner, uint64_t *address, uint64_t *size, u
         if (*size == 0) {
             if (page_down(*address) != r->base) return STATUS_FREE_VM_NOT_AT_BASE;
         } else if (page_down(*address) != r->base || page_up(*address + *size) != r->end()) {
-            return STATUS_UNABLE_TO_FREE_VM; // partial release is possible in NT, but nobody means it
+            return STATUS_UNABLE_TO_FREE_VM;  // partial release is possible in NT, but nobody means it
         }
         if (secured(owner, r->base, r->end() - 1, true, 0)) return STATUS_INVALID_PAGE_PROTECTION;
         *address = r->base;
@@ -267,11 +267,13 @@ MemoryInformation AddressSpace::query(Process *owner, uint64_t address) {
 uint64_t AddressSpace::allocate_kernel_image(uint64_t size) {
     Locked l(lock_);
     uint64_t at = find_gap(KERNEL_IMAGES, KERNEL_MMIO, size, 0x10000);
-    if (at == 0 || !reserve_at(at, size)) host_bug("no room for a driver image of %llu bytes", (unsigned long long)size);
+    if (at == 0 || !reserve_at(at, size))
+        host_bug("no room for a driver image of %llu bytes", (unsigned long long)size);
     auto r = std::make_unique<Region>(Region{at, size / 4096, nullptr, Kind::Image, PAGE_EXECUTE_READWRITE, 0, {}, {}});
     r->page.resize(size / 4096);
     r->protection.resize(size / 4096, PAGE_NOACCESS);
-    if (!nt_success(commit(*r, 0, r->pages, PAGE_READWRITE))) host_bug("the page pool is too small for the driver image");
+    if (!nt_success(commit(*r, 0, r->pages, PAGE_READWRITE)))
+        host_bug("the page pool is too small for the driver image");
     regions_[at] = std::move(r);
     return at;
 }
@@ -407,4 +409,4 @@ void AddressSpace::release_all(Process *owner) {
     std::erase_if(secures_, [&](const Secure &s) { return s.owner == owner; });
 }
 
-} // namespace nth
+}  // namespace nth

@@ -3,9 +3,9 @@
 // address_space.h: the virtual memory of all NT processes and of the kernel outside the linear view.
 //
 // Contract: a region belongs to one process (nullptr: the kernel) and has one entry per page: the pool page or device
-// page behind it, and its protection. Reserve, commit, decommit, release, protect and query follow NtAllocateVirtualMemory
-// and its kin, including the refusal with STATUS_INVALID_PAGE_PROTECTION while part of the range is secured. Everything is
-// under one lock; nothing here calls out while holding it.
+// page behind it, and its protection. Reserve, commit, decommit, release, protect and query follow
+// NtAllocateVirtualMemory and its kin, including the refusal with STATUS_INVALID_PAGE_PROTECTION while part of the
+// range is secured. Everything is under one lock; nothing here calls out while holding it.
 #pragma once
 
 #include <map>
@@ -45,13 +45,15 @@ enum AllocationType : uint32_t {
     MEM_IMAGE = 0x1000000,
 };
 
-inline bool protection_readable(uint32_t p) { return (p & 0xff) != 0 && (p & (PAGE_NOACCESS | PAGE_GUARD)) == 0; }
+inline bool protection_readable(uint32_t p) {
+    return (p & 0xff) != 0 && (p & (PAGE_NOACCESS | PAGE_GUARD)) == 0;
+}
 inline bool protection_writable(uint32_t p) {
     return (p & (PAGE_READWRITE | PAGE_WRITECOPY | PAGE_EXECUTE_READWRITE | PAGE_EXECUTE_WRITECOPY)) != 0 &&
            (p & PAGE_GUARD) == 0;
 }
 
-struct MemoryInformation { // MEMORY_BASIC_INFORMATION
+struct MemoryInformation {  // MEMORY_BASIC_INFORMATION
     uint64_t BaseAddress, AllocationBase;
     uint32_t AllocationProtect, Padding1;
     uint64_t RegionSize;
@@ -88,7 +90,7 @@ class AddressSpace {
     // Whether every page of the range is accessible in that way.
     bool accessible(Process *owner, uint64_t address, uint64_t length, bool write);
 
-    uint64_t secure(Process *owner, uint64_t address, uint64_t length, uint32_t probe_mode); // 0: refused
+    uint64_t secure(Process *owner, uint64_t address, uint64_t length, uint32_t probe_mode);  // 0: refused
     bool unsecure(Process *owner, uint64_t handle);
     size_t secures(Process *owner);
     size_t drop_secures(Process *owner);
@@ -106,13 +108,13 @@ class AddressSpace {
         Process *owner;
         Kind kind;
         uint32_t allocation_protection;
-        uint64_t device_pfn = 0;             // device view when not 0
-        std::vector<PageIndex> page;         // 0: not committed
+        uint64_t device_pfn = 0;      // device view when not 0
+        std::vector<PageIndex> page;  // 0: not committed
         std::vector<uint16_t> protection;
         uint64_t end() const { return base + pages * 4096; }
     };
     struct Secure {
-        uint64_t handle, first, last; // addresses, last inclusive
+        uint64_t handle, first, last;  // addresses, last inclusive
         Process *owner;
         bool write;
     };
@@ -128,7 +130,7 @@ class AddressSpace {
     void drop_region(uint64_t base);
 
     PagePool &pool_;
-    FutexLock lock_; // guards all below
+    FutexLock lock_;  // guards all below
     std::map<uint64_t, std::unique_ptr<Region>> regions_;
     std::vector<Secure> secures_;
     uint64_t next_secure_ = 0x100;
@@ -136,4 +138,4 @@ class AddressSpace {
     int user_key_ = -1;
 };
 
-} // namespace nth
+}  // namespace nth

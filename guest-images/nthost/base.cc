@@ -30,7 +30,9 @@ void futex_wake(std::atomic<uint32_t> *word, int count) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
 }
 
-void usleep_host(unsigned microseconds) { usleep(microseconds); }
+void usleep_host(unsigned microseconds) {
+    usleep(microseconds);
+}
 
 uint64_t monotonic_ns() {
     timespec ts;
@@ -175,7 +177,7 @@ std::u16string lower(std::u16string text) {
     return text;
 }
 
-} // namespace nth
+}  // namespace nth
 
 namespace nt {
 
@@ -200,31 +202,31 @@ DWORD status_to_win32(NTSTATUS status) {
     // NTSTATUS made from a Win32 error (facility 7).
     if ((uint32_t(status) >> 16 & 0xfff) == 7) return uint32_t(status) & 0xffff;
     switch (uint32_t(status)) {
-        case 0xC000013A: return 0xC000013A; // control-C exit
-        case 0xC0000121: return 5;          // cannot delete
-        case 0xC0000142: return 1114;       // DLL init failed
-        case 0xC0000194: return 1131;       // possible deadlock
-        case 0xC0000207: return 1232;       // invalid address component
-        case 0xC000023D: return 1232;       // host unreachable
-        case 0xC0000236: return 1225;       // connection refused
-        case 0xC000020D: return 64;         // connection reset
-        case 0xC0000241: return 1236;       // connection aborted
-        case 0xC000023A: return 1229;       // connection invalid
-        case 0xC000020A: return 1227;       // address already exists
-        case 0xC000023C: return 1231;       // network unreachable
-        case 0xC00000B5: return 121;        // I/O timeout
-        case 0xC0000184: return 22;         // invalid device state
-        case 0xC0000059: return 1306;       // revision mismatch
-        case 0xC0000080: return 170;        // device already attached
+        case 0xC000013A: return 0xC000013A;  // control-C exit
+        case 0xC0000121: return 5;           // cannot delete
+        case 0xC0000142: return 1114;        // DLL init failed
+        case 0xC0000194: return 1131;        // possible deadlock
+        case 0xC0000207: return 1232;        // invalid address component
+        case 0xC000023D: return 1232;        // host unreachable
+        case 0xC0000236: return 1225;        // connection refused
+        case 0xC000020D: return 64;          // connection reset
+        case 0xC0000241: return 1236;        // connection aborted
+        case 0xC000023A: return 1229;        // connection invalid
+        case 0xC000020A: return 1227;        // address already exists
+        case 0xC000023C: return 1231;        // network unreachable
+        case 0xC00000B5: return 121;         // I/O timeout
+        case 0xC0000184: return 22;          // invalid device state
+        case 0xC0000059: return 1306;        // revision mismatch
+        case 0xC0000080: return 170;         // device already attached
         case 0x8000001E: return 1066;
-        case 0x80000011: return 170;        // device busy
-        case 0xC0000011: return 38;         // end of file
-        case 0xC0000206: return 1784;       // invalid buffer size
+        case 0x80000011: return 170;   // device busy
+        case 0xC0000011: return 38;    // end of file
+        case 0xC0000206: return 1784;  // invalid buffer size
         case 0xC00000B8: return 24;
-        case 0xC0000043: return 32;         // sharing violation
+        case 0xC0000043: return 32;  // sharing violation
         case 0xC00000F0: return 87;
         default: return 317;
     }
 }
 
-} // namespace nt
+}  // namespace nt

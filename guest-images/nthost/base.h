@@ -20,7 +20,7 @@
 namespace nth {
 
 inline constexpr uint64_t USER_FIRST = 0x10000;
-inline constexpr uint64_t USER_LIMIT = 0x5fffffff0000; // MmUserProbeAddress
+inline constexpr uint64_t USER_LIMIT = 0x5fffffff0000;  // MmUserProbeAddress
 inline constexpr uint64_t USER_ALLOC_BASE = 0x002000000000;
 inline constexpr uint64_t KERNEL_BASE = 0x600000000000;
 inline constexpr uint64_t KERNEL_LINEAR = 0x600000000000;
@@ -30,11 +30,19 @@ inline constexpr uint64_t KERNEL_PTES = 0x6c0000000000;
 inline constexpr uint64_t KERNEL_STACKS = 0x6e0000000000;
 inline constexpr uint64_t KERNEL_LIMIT = 0x700000000000;
 
-inline bool is_user_address(uint64_t a) { return a < USER_LIMIT; }
-inline bool is_kernel_address(uint64_t a) { return a >= KERNEL_BASE && a < KERNEL_LIMIT; }
+inline bool is_user_address(uint64_t a) {
+    return a < USER_LIMIT;
+}
+inline bool is_kernel_address(uint64_t a) {
+    return a >= KERNEL_BASE && a < KERNEL_LIMIT;
+}
 
-inline constexpr uint64_t page_down(uint64_t a) { return a & ~uint64_t{4095}; }
-inline constexpr uint64_t page_up(uint64_t a) { return (a + 4095) & ~uint64_t{4095}; }
+inline constexpr uint64_t page_down(uint64_t a) {
+    return a & ~uint64_t{4095};
+}
+inline constexpr uint64_t page_up(uint64_t a) {
+    return (a + 4095) & ~uint64_t{4095};
+}
 
 void futex_wait(std::atomic<uint32_t> *word, uint32_t expected);
 // Absolute CLOCK_MONOTONIC deadline in nanoseconds; returns false on time-out.
@@ -60,7 +68,8 @@ class FutexLock {
     void unlock() {
         if (word_.exchange(0, std::memory_order_release) == 2) futex_wake(&word_, 1);
     }
-    // For locks that user code holds: stop() is asked whenever the sleep is disturbed; true gives up (false is returned).
+    // For locks that user code holds: stop() is asked whenever the sleep is disturbed; true gives up (false is
+    // returned).
     bool lock_unless(bool (*stop)());
     bool held() const { return word_.load(std::memory_order_relaxed) != 0; }
 
@@ -100,4 +109,4 @@ std::u16string widen(const std::string &text);
 std::string lower(std::string text);
 std::u16string lower(std::u16string text);
 
-} // namespace nth
+}  // namespace nth

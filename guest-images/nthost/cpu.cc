@@ -21,15 +21,15 @@ namespace {
 
 constexpr unsigned VECTORS = 64;
 
-FutexLock g_dpc_lock; // guards g_dpcs and g_dpc_running
+FutexLock g_dpc_lock;  // guards g_dpcs and g_dpc_running
 std::deque<KDPC *> g_dpcs;
 std::atomic<uint32_t> g_poke{0};
 std::atomic<uint64_t> g_pending_messages{0};
 std::atomic<bool> g_line_level{false};
-FutexLock g_cpu_lock; // one interrupt-and-DPC run at a time
+FutexLock g_cpu_lock;  // one interrupt-and-DPC run at a time
 std::atomic<uint64_t> g_dpcs_queued{0}, g_dpcs_done{0};
 
-FutexLock g_interrupt_lock; // guards the two below
+FutexLock g_interrupt_lock;  // guards the two below
 InterruptObject *g_message[VECTORS];
 std::vector<InterruptObject *> g_line;
 
@@ -38,7 +38,7 @@ KDPC *next_dpc(void **arg1, void **arg2) {
     if (g_dpcs.empty()) return nullptr;
     KDPC *d = g_dpcs.front();
     g_dpcs.pop_front();
-    d->DpcData = nullptr; // may be queued again from now on
+    d->DpcData = nullptr;  // may be queued again from now on
     *arg1 = d->SystemArgument1;
     *arg2 = d->SystemArgument2;
     return d;
@@ -64,11 +64,13 @@ bool call_isr(InterruptObject *o) {
     Thread *t = current();
     t->irql = o->synchronize_irql;
     acquire_spin_lock(o->spin_lock, "interrupt");
-    BOOLEAN mine = o->message_routine != nullptr ? call_pe(o->message_routine, static_cast<PVOID>(o), o->context, ULONG(o->message))
-                                                 : call_pe(o->line_routine, static_cast<PVOID>(o), o->context);
+    BOOLEAN mine = o->message_routine != nullptr
+                       ? call_pe(o->message_routine, static_cast<PVOID>(o), o->context, ULONG(o->message))
+                       : call_pe(o->line_routine, static_cast<PVOID>(o), o->context);
     release_spin_lock(o->spin_lock, "interrupt");
     if (t->irql != o->synchronize_irql)
-        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "an interrupt service routine returned at IRQL %u", t->irql);
+        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "an interrupt service routine returned at IRQL %u",
+                 t->irql);
     t->irql = PASSIVE_LEVEL;
     return mine != 0;
 }
@@ -127,10 +129,8 @@ void *cpu_main(void *) {
             run_dpcs();
         }
         if (g_poke.load() != seen) continue;
-        if (next == ~uint64_t{0})
-            futex_wait(&g_poke, seen);
-        else
-            futex_wait_until(&g_poke, seen, next);
+        if (next == ~uint64_t{0}) futex_wait(&g_poke, seen);
+        else futex_wait_until(&g_poke, seen, next);
     }
     return nullptr;
 }
@@ -174,7 +174,7 @@ void start_host_thread(void *(*main)(void *)) {
     pthread_attr_destroy(&attr);
 }
 
-} // namespace
+}  // namespace
 
 void start_cpu() {
     init_semaphore(&g_work_semaphore, 0, INT32_MAX);
@@ -299,7 +299,8 @@ void lower_irql(KIRQL to) {
 void require_irql(KIRQL highest, const char *function) {
     Thread *t = current();
     if (g_verifier && t != nullptr && t->irql > highest)
-        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "%s at IRQL %u (allowed up to %u)", function, t->irql, highest);
+        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "%s at IRQL %u (allowed up to %u)", function, t->irql,
+                 highest);
 }
 
 // ---- spin locks
@@ -310,14 +311,17 @@ struct SpinLock {
     uint32_t owner;
 };
 static_assert(sizeof(SpinLock) == 8);
-SpinLock *spin(uint64_t *l) { return reinterpret_cast<SpinLock *>(l); }
-} // namespace
+SpinLock *spin(uint64_t *l) {
+    return reinterpret_cast<SpinLock *>(l);
+}
+}  // namespace
 
 void acquire_spin_lock(uint64_t *lock, const char *function) {
     SpinLock *s = spin(lock);
     uint32_t me = current()->id;
     if (s->owner == me && s->futex.held())
-        bugcheck(0x0f, "SPIN_LOCK_ALREADY_OWNED", "%s: spin lock %p is held by this thread already", function, (void *)lock);
+        bugcheck(0x0f, "SPIN_LOCK_ALREADY_OWNED", "%s: spin lock %p is held by this thread already", function,
+                 (void *)lock);
     s->futex.lock();
     s->owner = me;
 }
@@ -353,4 +357,4 @@ void flush_work() {
     while (g_work_done < target) usleep_host(100);
 }
 
-} // namespace nth
+}  // namespace nth

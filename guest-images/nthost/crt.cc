@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// msvcrt.dll: start-up and exit, memory, threads, environment, setjmp, small things. stdio and strings have their own files.
+// msvcrt.dll: start-up and exit, memory, threads, environment, setjmp, small things. stdio and strings have their own
+// files.
 #include <cerrno>
 #include <clocale>
 #include <cmath>
@@ -48,10 +49,8 @@ std::unique_ptr<CrtState, void (*)(CrtState *)> make_crt_state(Process *p) {
             if (s[slashes] == '"') {
                 word.append(slashes / 2, '\\');
                 s += slashes;
-                if (slashes % 2 == 1)
-                    word += '"';
-                else
-                    quoted = !quoted;
+                if (slashes % 2 == 1) word += '"';
+                else quoted = !quoted;
                 s++;
             } else if (slashes > 0) {
                 word.append(slashes, '\\');
@@ -81,7 +80,12 @@ void crt_flush(Process *p) {
 
 // msvcrt shares the small errno values with Linux.
 int crt_set_errno(int e) {
-    current()->crt_errno = e == ENAMETOOLONG ? 38 : e == ENOSYS ? 40 : e == ENOTEMPTY ? 41 : e == EDEADLK ? 36 : e < 40 ? e : EINVAL;
+    current()->crt_errno = e == ENAMETOOLONG ? 38
+                           : e == ENOSYS     ? 40
+                           : e == ENOTEMPTY  ? 41
+                           : e == EDEADLK    ? 36
+                           : e < 40          ? e
+                                             : EINVAL;
     return -1;
 }
 
@@ -127,8 +131,12 @@ int NTAPI __wgetmainargs(int *argc, char16_t ***argv, char16_t ***env, int, void
 
 void NTAPI __set_app_type(int) {}
 void NTAPI __setusermatherr(void *) {}
-int *NTAPI __p__fmode() { return &g_fmode; }
-int *NTAPI __p__commode() { return &g_commode; }
+int *NTAPI __p__fmode() {
+    return &g_fmode;
+}
+int *NTAPI __p__commode() {
+    return &g_commode;
+}
 char **NTAPI __p__acmdln() {
     g_acmdln = crt().command_line;
     return &g_acmdln;
@@ -137,7 +145,9 @@ char ***NTAPI __p___initenv() {
     g_initenv = crt().environment.data();
     return &g_initenv;
 }
-char ***NTAPI __p__environ() { return __p___initenv(); }
+char ***NTAPI __p__environ() {
+    return __p___initenv();
+}
 
 void NTAPI _initterm(uint64_t *first, uint64_t *last) {
     for (; first < last; first++)
@@ -158,13 +168,17 @@ uint64_t NTAPI _onexit(uint64_t f) {
     c.at_exit.push_back(f);
     return f;
 }
-int NTAPI atexit_(uint64_t f) { return _onexit(f) != 0 ? 0 : 1; }
+int NTAPI atexit_(uint64_t f) {
+    return _onexit(f) != 0 ? 0 : 1;
+}
 
 void NTAPI exit_(int code) {
     crt_run_at_exit();
     exit_process(static_cast<uint32_t>(code));
 }
-void NTAPI _exit_(int code) { exit_process(static_cast<uint32_t>(code)); }
+void NTAPI _exit_(int code) {
+    exit_process(static_cast<uint32_t>(code));
+}
 void NTAPI _cexit() {
     crt_run_at_exit();
     crt_flush(current()->process);
@@ -185,11 +199,17 @@ void NTAPI _assert(const char *what, const char *file, unsigned line) {
     exit_process(3);
 }
 
-void *NTAPI signal_(int, void *) { return nullptr; }
-int NTAPI raise_(int) { exit_process(3); }
+void *NTAPI signal_(int, void *) {
+    return nullptr;
+}
+int NTAPI raise_(int) {
+    exit_process(3);
+}
 
 // ---- memory
-void *NTAPI malloc_(uint64_t n) { return user_malloc(n); }
+void *NTAPI malloc_(uint64_t n) {
+    return user_malloc(n);
+}
 void NTAPI free_(void *p) {
     if (p != nullptr) user_free(p);
 }
@@ -209,14 +229,24 @@ void *NTAPI _aligned_malloc(uint64_t n, uint64_t align) {
     if (align == 0 || (align & (align - 1)) != 0 || align > 65536) return nullptr;
     return heap_allocate(current()->process->heap, n, false, align);
 }
-void NTAPI _aligned_free(void *p) { free_(p); }
-uint64_t NTAPI _msize(void *p) { return heap_size(current()->process->heap, p); }
+void NTAPI _aligned_free(void *p) {
+    free_(p);
+}
+uint64_t NTAPI _msize(void *p) {
+    return heap_size(current()->process->heap, p);
+}
 
 // ---- errno, locale
-int *NTAPI _errno() { return &current()->crt_errno; }
-unsigned NTAPI ___lc_codepage_func() { return 0; }
-int NTAPI ___mb_cur_max_func() { return 1; }
-struct MsLconv { // only the strings and the characters that follow them
+int *NTAPI _errno() {
+    return &current()->crt_errno;
+}
+unsigned NTAPI ___lc_codepage_func() {
+    return 0;
+}
+int NTAPI ___mb_cur_max_func() {
+    return 1;
+}
+struct MsLconv {  // only the strings and the characters that follow them
     const char *text[10];
     char number[8];
     const char *wide[8];
@@ -254,17 +284,25 @@ void NTAPI _unlock(int n) {
 }
 
 // ---- environment
-char *NTAPI getenv_(const char *name) { return getenv(name); }
-int NTAPI _putenv(const char *text) { return putenv(strdup(text)); }
+char *NTAPI getenv_(const char *name) {
+    return getenv(name);
+}
+int NTAPI _putenv(const char *text) {
+    return putenv(strdup(text));
+}
 
 // ---- numbers, sorting, random
-int NTAPI abs_(int v) { return v < 0 ? -v : v; }
+int NTAPI abs_(int v) {
+    return v < 0 ? -v : v;
+}
 int NTAPI rand_() {
     Thread *t = current();
     t->rand_state = t->rand_state * 214013 + 2531011;
     return t->rand_state >> 16 & 0x7fff;
 }
-void NTAPI srand_(unsigned seed) { current()->rand_state = static_cast<int>(seed); }
+void NTAPI srand_(unsigned seed) {
+    current()->rand_state = static_cast<int>(seed);
+}
 
 using Compare = int NTAPI(const void *, const void *);
 void NTAPI qsort_(void *base, uint64_t count, uint64_t size, Compare *compare) {
@@ -304,17 +342,32 @@ void *NTAPI bsearch_(const void *key, const void *base, uint64_t count, uint64_t
     return nullptr;
 }
 
-#define MATH1(name) \
-    double NTAPI name##_(double x) { return std::name(x); }
-#define MATH2(name) \
-    double NTAPI name##_(double x, double y) { return std::name(x, y); }
-MATH1(sin) MATH1(cos) MATH1(tan) MATH1(asin) MATH1(acos) MATH1(atan) MATH1(exp) MATH1(log) MATH1(log10) MATH1(sqrt)
-MATH1(floor) MATH1(ceil) MATH1(sinh) MATH1(cosh) MATH1(tanh) MATH1(fabs) MATH2(pow) MATH2(fmod) MATH2(atan2)
-float NTAPI powf_(float x, float y) { return std::pow(x, y); }
-float NTAPI sqrtf_(float x) { return std::sqrt(x); }
-double NTAPI modf_(double x, double *i) { return std::modf(x, i); }
-double NTAPI frexp_(double x, int *e) { return std::frexp(x, e); }
-double NTAPI ldexp_(double x, int e) { return std::ldexp(x, e); }
+#define MATH1(name)                  \
+    double NTAPI name##_(double x) { \
+        return std::name(x);         \
+    }
+#define MATH2(name)                            \
+    double NTAPI name##_(double x, double y) { \
+        return std::name(x, y);                \
+    }
+MATH1(sin)
+MATH1(cos) MATH1(tan) MATH1(asin) MATH1(acos) MATH1(atan) MATH1(exp) MATH1(log) MATH1(log10) MATH1(sqrt) MATH1(floor)
+    MATH1(ceil) MATH1(sinh) MATH1(cosh) MATH1(tanh) MATH1(fabs) MATH2(pow) MATH2(fmod) MATH2(atan2) float NTAPI
+    powf_(float x, float y) {
+    return std::pow(x, y);
+}
+float NTAPI sqrtf_(float x) {
+    return std::sqrt(x);
+}
+double NTAPI modf_(double x, double *i) {
+    return std::modf(x, i);
+}
+double NTAPI frexp_(double x, int *e) {
+    return std::frexp(x, e);
+}
+double NTAPI ldexp_(double x, int e) {
+    return std::ldexp(x, e);
+}
 
 // ---- time
 int64_t NTAPI _time64(int64_t *t) {
@@ -322,7 +375,9 @@ int64_t NTAPI _time64(int64_t *t) {
     if (t != nullptr) *t = now;
     return now;
 }
-int32_t NTAPI clock_() { return static_cast<int32_t>(monotonic_ns() / 1000000); }
+int32_t NTAPI clock_() {
+    return static_cast<int32_t>(monotonic_ns() / 1000000);
+}
 struct tm *NTAPI _localtime64(const int64_t *t) {
     static thread_local struct tm out;
     time_t v = *t;
@@ -334,12 +389,12 @@ struct tm *NTAPI _gmtime64(const int64_t *t) {
     return gmtime_r(&v, &out);
 }
 uint64_t NTAPI strftime_(char *out, uint64_t size, const char *format, const struct tm *t) {
-    struct tm copy{};
-    memcpy(&copy, t, 9 * sizeof(int)); // msvcrt's tm has no zone
+    struct tm copy {};
+    memcpy(&copy, t, 9 * sizeof(int));  // msvcrt's tm has no zone
     return strftime(out, size, format, &copy);
 }
 int64_t NTAPI _mktime64(struct tm *t) {
-    struct tm copy{};
+    struct tm copy {};
     memcpy(&copy, t, 9 * sizeof(int));
     return mktime(&copy);
 }
@@ -375,7 +430,9 @@ void NTAPI _endthreadex(unsigned code) {
     notify_thread(current()->process, 3);
     exit_current_thread(code);
 }
-void NTAPI _endthread() { _endthreadex(0); }
+void NTAPI _endthread() {
+    _endthreadex(0);
+}
 
 // ---- setjmp (_JUMP_BUFFER)
 struct JumpBuffer {
@@ -385,8 +442,8 @@ struct JumpBuffer {
 int NTAPI _setjmp(JumpBuffer *b, uint64_t frame) {
     CONTEXT c;
     context_of_caller(current(), &c);
-    *b = {frame, c.Reg[RBX], c.Reg[RSP], c.Reg[RBP], c.Reg[RSI], c.Reg[RDI], c.Reg[R12],
-          c.Reg[R13], c.Reg[R14], c.Reg[R15], c.Rip, 0x1f80, {}};
+    *b = {frame,      c.Reg[RBX], c.Reg[RSP], c.Reg[RBP], c.Reg[RSI], c.Reg[RDI], c.Reg[R12],
+          c.Reg[R13], c.Reg[R14], c.Reg[R15], c.Rip,      0x1f80,     {}};
     memcpy(b->xmm, &c.Xmm[6], sizeof b->xmm);
     return 0;
 }
@@ -409,29 +466,105 @@ void NTAPI longjmp_(JumpBuffer *b, int value) {
 }
 
 const Import imports[] = {
-    FN(__getmainargs), FN(__wgetmainargs), FN(__set_app_type), FN(__setusermatherr), FN(__p__fmode), FN(__p__commode),
-    FN(__p__acmdln), FN(__p___initenv), FN(__p__environ), FN(_initterm), FN(_initterm_e), FN(_onexit),
-    FN_AS("atexit", atexit_), FN_AS("exit", exit_), FN_AS("_exit", _exit_), FN(_cexit), FN(_c_exit), FN(_amsg_exit),
-    FN_AS("abort", abort_), FN(_assert), FN_AS("signal", signal_), FN_AS("raise", raise_), FN_AS("malloc", malloc_),
-    FN_AS("free", free_), FN_AS("calloc", calloc_), FN_AS("realloc", realloc_), FN(_aligned_malloc), FN(_aligned_free),
-    FN(_msize), LEAF(_errno), LEAF(___lc_codepage_func), LEAF(___mb_cur_max_func), FN_AS("localeconv", localeconv_),
-    FN_AS("setlocale", setlocale_), FN(_lock), FN(_unlock), FN_AS("getenv", getenv_), FN(_putenv), FN_AS("abs", abs_),
-    FN_AS("labs", abs_), FN_AS("rand", rand_), FN_AS("srand", srand_), FN_AS("qsort", qsort_), FN_AS("bsearch", bsearch_),
-    LEAF_AS("sin", sin_), LEAF_AS("cos", cos_), LEAF_AS("tan", tan_), LEAF_AS("asin", asin_), LEAF_AS("acos", acos_),
-    LEAF_AS("atan", atan_), LEAF_AS("exp", exp_), LEAF_AS("log", log_), LEAF_AS("log10", log10_), LEAF_AS("sqrt", sqrt_),
-    LEAF_AS("floor", floor_), LEAF_AS("ceil", ceil_), LEAF_AS("sinh", sinh_), LEAF_AS("cosh", cosh_), LEAF_AS("tanh", tanh_),
-    LEAF_AS("fabs", fabs_), LEAF_AS("pow", pow_), LEAF_AS("fmod", fmod_), LEAF_AS("atan2", atan2_), LEAF_AS("powf", powf_),
-    LEAF_AS("sqrtf", sqrtf_), FN_AS("modf", modf_), FN_AS("frexp", frexp_), LEAF_AS("ldexp", ldexp_), FN(_time64),
-    FN_AS("time", _time64), FN_AS("clock", clock_), FN(_localtime64), FN(_gmtime64), FN_AS("strftime", strftime_),
-    FN_AS("localtime", _localtime64), FN_AS("gmtime", _gmtime64), FN_AS("mktime", _mktime64), FN(_mktime64), FN(_ftime64),
-    FN(_beginthreadex), FN(_beginthread), FN(_endthreadex), FN(_endthread), FN(_setjmp), FN_AS("setjmp", _setjmp),
-    FN_AS("longjmp", longjmp_), LEAF_AS("memcpy", nth_ms_memmove), LEAF_AS("memmove", nth_ms_memmove),
-    LEAF_AS("memset", nth_ms_memset), LEAF_AS("memcmp", nth_ms_memcmp), DATA_AS("_fmode", g_fmode),
-    DATA_AS("_commode", g_commode), DATA_AS("__initenv", g_initenv), DATA_AS("_acmdln", g_acmdln),
-    DATA_AS("_wcmdln", g_wcmdln), DATA_AS("__argc", g_argc_data),
+    FN(__getmainargs),
+    FN(__wgetmainargs),
+    FN(__set_app_type),
+    FN(__setusermatherr),
+    FN(__p__fmode),
+    FN(__p__commode),
+    FN(__p__acmdln),
+    FN(__p___initenv),
+    FN(__p__environ),
+    FN(_initterm),
+    FN(_initterm_e),
+    FN(_onexit),
+    FN_AS("atexit", atexit_),
+    FN_AS("exit", exit_),
+    FN_AS("_exit", _exit_),
+    FN(_cexit),
+    FN(_c_exit),
+    FN(_amsg_exit),
+    FN_AS("abort", abort_),
+    FN(_assert),
+    FN_AS("signal", signal_),
+    FN_AS("raise", raise_),
+    FN_AS("malloc", malloc_),
+    FN_AS("free", free_),
+    FN_AS("calloc", calloc_),
+    FN_AS("realloc", realloc_),
+    FN(_aligned_malloc),
+    FN(_aligned_free),
+    FN(_msize),
+    LEAF(_errno),
+    LEAF(___lc_codepage_func),
+    LEAF(___mb_cur_max_func),
+    FN_AS("localeconv", localeconv_),
+    FN_AS("setlocale", setlocale_),
+    FN(_lock),
+    FN(_unlock),
+    FN_AS("getenv", getenv_),
+    FN(_putenv),
+    FN_AS("abs", abs_),
+    FN_AS("labs", abs_),
+    FN_AS("rand", rand_),
+    FN_AS("srand", srand_),
+    FN_AS("qsort", qsort_),
+    FN_AS("bsearch", bsearch_),
+    LEAF_AS("sin", sin_),
+    LEAF_AS("cos", cos_),
+    LEAF_AS("tan", tan_),
+    LEAF_AS("asin", asin_),
+    LEAF_AS("acos", acos_),
+    LEAF_AS("atan", atan_),
+    LEAF_AS("exp", exp_),
+    LEAF_AS("log", log_),
+    LEAF_AS("log10", log10_),
+    LEAF_AS("sqrt", sqrt_),
+    LEAF_AS("floor", floor_),
+    LEAF_AS("ceil", ceil_),
+    LEAF_AS("sinh", sinh_),
+    LEAF_AS("cosh", cosh_),
+    LEAF_AS("tanh", tanh_),
+    LEAF_AS("fabs", fabs_),
+    LEAF_AS("pow", pow_),
+    LEAF_AS("fmod", fmod_),
+    LEAF_AS("atan2", atan2_),
+    LEAF_AS("powf", powf_),
+    LEAF_AS("sqrtf", sqrtf_),
+    FN_AS("modf", modf_),
+    FN_AS("frexp", frexp_),
+    LEAF_AS("ldexp", ldexp_),
+    FN(_time64),
+    FN_AS("time", _time64),
+    FN_AS("clock", clock_),
+    FN(_localtime64),
+    FN(_gmtime64),
+    FN_AS("strftime", strftime_),
+    FN_AS("localtime", _localtime64),
+    FN_AS("gmtime", _gmtime64),
+    FN_AS("mktime", _mktime64),
+    FN(_mktime64),
+    FN(_ftime64),
+    FN(_beginthreadex),
+    FN(_beginthread),
+    FN(_endthreadex),
+    FN(_endthread),
+    FN(_setjmp),
+    FN_AS("setjmp", _setjmp),
+    FN_AS("longjmp", longjmp_),
+    LEAF_AS("memcpy", nth_ms_memmove),
+    LEAF_AS("memmove", nth_ms_memmove),
+    LEAF_AS("memset", nth_ms_memset),
+    LEAF_AS("memcmp", nth_ms_memcmp),
+    DATA_AS("_fmode", g_fmode),
+    DATA_AS("_commode", g_commode),
+    DATA_AS("__initenv", g_initenv),
+    DATA_AS("_acmdln", g_acmdln),
+    DATA_AS("_wcmdln", g_wcmdln),
+    DATA_AS("__argc", g_argc_data),
 };
 const ImportTable registered("msvcrt.dll", imports);
 
-} // namespace
+}  // namespace
 
-} // namespace nth
+}  // namespace nth

@@ -21,4 +21,4 @@ void crt_flush(Process *p);
 std::string format_ms(const char *format, __builtin_ms_va_list args);
 std::string format_ms_wide(const char16_t *format, __builtin_ms_va_list args);
 
-} // namespace nth
+}  // namespace nth

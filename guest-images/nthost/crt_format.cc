@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// printf as msvcrt.dll does it: Windows widths (long is 32 bits), I64 and I32, three-digit exponents, %p with 16 digits.
+// printf as msvcrt.dll does it: Windows widths (long is 32 bits), I64 and I32, three-digit exponents, %p with 16
+// digits.
 #include <cctype>
 #include <cmath>
 #include <cstdio>
@@ -52,7 +53,7 @@ std::string three_digit_exponent(std::string t) {
     while (e + 2 + digits < t.size() && isdigit(static_cast<unsigned char>(t[e + 2 + digits]))) digits++;
     if (digits == 2) {
         t.insert(e + 2, "0");
-        if (t.size() > e + 5 && t.back() == ' ') t.pop_back(); // keeps the width when left-aligned
+        if (t.size() > e + 5 && t.back() == ' ') t.pop_back();  // keeps the width when left-aligned
         else if (t[0] == ' ' && t.size() > 1) t.erase(0, 1);
     }
     return t;
@@ -62,10 +63,8 @@ std::string pad(std::string text, const Spec &s) {
     if (s.precision >= 0 && text.size() > static_cast<size_t>(s.precision)) text.resize(s.precision);
     if (s.width > 0 && text.size() < static_cast<size_t>(s.width)) {
         size_t n = s.width - text.size();
-        if (s.flags.find('-') != std::string::npos)
-            text.append(n, ' ');
-        else
-            text.insert(0, n, s.flags.find('0') != std::string::npos ? '0' : ' ');
+        if (s.flags.find('-') != std::string::npos) text.append(n, ' ');
+        else text.insert(0, n, s.flags.find('0') != std::string::npos ? '0' : ' ');
     }
     return text;
 }
@@ -184,7 +183,8 @@ std::string format_any(const char *f, __builtin_ms_va_list args, bool wide_forma
                 double v;
                 memcpy(&v, &bits, 8);
                 if (std::isnan(v) || std::isinf(v)) {
-                    std::string t = std::isnan(v) ? (std::signbit(v) ? "-1.#IND" : "1.#QNAN") : (v < 0 ? "-1.#INF" : "1.#INF");
+                    std::string t =
+                        std::isnan(v) ? (std::signbit(v) ? "-1.#IND" : "1.#QNAN") : (v < 0 ? "-1.#INF" : "1.#INF");
                     Spec w = s;
                     w.precision = -1;
                     out += pad(t, w);
@@ -226,24 +226,26 @@ std::string format_any(const char *f, __builtin_ms_va_list args, bool wide_forma
                 out += pad(t, s);
                 break;
             }
-            case 'Z': { // ANSI_STRING or UNICODE_STRING (kernel)
+            case 'Z': {  // ANSI_STRING or UNICODE_STRING (kernel)
                 auto *u = reinterpret_cast<const nt::UNICODE_STRING *>(slots.next());
                 std::string t = u == nullptr || u->Buffer == nullptr ? "(null)"
                                 : s.long_text                        ? narrow(u->Buffer, u->Length / 2)
-                                       : std::string(reinterpret_cast<const char *>(u->Buffer), u->Length);
+                                              : std::string(reinterpret_cast<const char *>(u->Buffer), u->Length);
                 out += pad(t, s);
                 break;
             }
-            case 'n': slots.next(); break; // refused, as by msvcrt's default
+            case 'n': slots.next(); break;  // refused, as by msvcrt's default
             default: out += c; break;
         }
     }
     return out;
 }
 
-} // namespace
+}  // namespace
 
-std::string format_ms(const char *format, __builtin_ms_va_list args) { return format_any(format, args, false); }
+std::string format_ms(const char *format, __builtin_ms_va_list args) {
+    return format_any(format, args, false);
+}
 
 std::string format_ms_wide(const char16_t *format, __builtin_ms_va_list args) {
     size_t n = 0;
@@ -251,4 +253,4 @@ std::string format_ms_wide(const char16_t *format, __builtin_ms_va_list args) {
     return format_any(narrow(format, n).c_str(), args, true);
 }
 
-} // namespace nth
+}  // namespace nth

@@ -20,7 +20,7 @@ struct MsFile {
     int cnt;
     char *base;
     int flag, file, charbuf, bufsiz;
-    FILE *host; // _tmpfname in msvcrt
+    FILE *host;  // _tmpfname in msvcrt
 };
 static_assert(sizeof(MsFile) == 48);
 
@@ -32,17 +32,19 @@ struct CrtState {
     std::vector<char16_t *> wargv;
     std::vector<std::u16string> wide_storage;
     char *command_line = nullptr;
-    std::vector<uint64_t> at_exit; // _onexit functions, called last to first
-    FutexLock lock;                // guards iob allocation and at_exit
-    FutexLock locks[64];           // _lock(n)
+    std::vector<uint64_t> at_exit;  // _onexit functions, called last to first
+    FutexLock lock;                 // guards iob allocation and at_exit
+    FutexLock locks[64];            // _lock(n)
     Thread *lock_owner[64] = {};
     int lock_depth[64] = {};
     char *locale_name = nullptr;
 };
 
-inline CrtState &crt() { return *current()->process->crt; }
+inline CrtState &crt() {
+    return *current()->process->crt;
+}
 
-int crt_set_errno(int host_errno); // stores the msvcrt number; returns -1
+int crt_set_errno(int host_errno);  // stores the msvcrt number; returns -1
 void crt_run_at_exit();
 
-} // namespace nth
+}  // namespace nth

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// msvcrt.dll: files, on the host's file system and with the host's stdio behind them. Text mode does not translate line ends:
-// output is meant for Linux readers.
+// msvcrt.dll: files, on the host's file system and with the host's stdio behind them. Text mode does not translate line
+// ends: output is meant for Linux readers.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,9 +31,13 @@ std::string narrow_z(const char16_t *s) {
     return narrow(s, n);
 }
 
-MsFile *NTAPI __iob_func() { return crt().iob; }
+MsFile *NTAPI __iob_func() {
+    return crt().iob;
+}
 
-FILE *host(MsFile *f) { return f != nullptr ? f->host : nullptr; }
+FILE *host(MsFile *f) {
+    return f != nullptr ? f->host : nullptr;
+}
 
 MsFile *adopt(FILE *h, bool write) {
     if (h == nullptr) {
@@ -68,7 +72,9 @@ MsFile *NTAPI fopen_(const char *path, const char *mode) {
 MsFile *NTAPI _wfopen(const char16_t *path, const char16_t *mode) {
     return fopen_(narrow_z(path).c_str(), narrow_z(mode).c_str());
 }
-MsFile *NTAPI _fdopen(int fd, const char *mode) { return adopt(fdopen(fd, host_mode(mode).c_str()), mode[0] != 'r'); }
+MsFile *NTAPI _fdopen(int fd, const char *mode) {
+    return adopt(fdopen(fd, host_mode(mode).c_str()), mode[0] != 'r');
+}
 MsFile *NTAPI freopen_(const char *path, const char *mode, MsFile *f) {
     FILE *h = freopen(host_path(path).c_str(), host_mode(mode).c_str(), f->host);
     return h != nullptr ? f : nullptr;
@@ -87,18 +93,42 @@ int NTAPI fflush_(MsFile *f) {
     }
     return fflush(host(f));
 }
-uint64_t NTAPI fread_(void *p, uint64_t size, uint64_t n, MsFile *f) { return fread(p, size, n, host(f)); }
-uint64_t NTAPI fwrite_(const void *p, uint64_t size, uint64_t n, MsFile *f) { return fwrite(p, size, n, host(f)); }
-int NTAPI fputc_(int c, MsFile *f) { return fputc(c, host(f)); }
-int NTAPI fputs_(const char *s, MsFile *f) { return fputs(s, host(f)); }
-int NTAPI puts_(const char *s) { return puts(s); }
-int NTAPI putchar_(int c) { return putchar(c); }
-int NTAPI fgetc_(MsFile *f) { return fgetc(host(f)); }
-int NTAPI getchar_() { return getchar(); }
-char *NTAPI fgets_(char *s, int n, MsFile *f) { return fgets(s, n, host(f)); }
-int NTAPI ungetc_(int c, MsFile *f) { return ungetc(c, host(f)); }
-int NTAPI _flsbuf(int c, MsFile *f) { return fputc(c, host(f)); }
-int NTAPI _filbuf(MsFile *f) { return fgetc(host(f)); }
+uint64_t NTAPI fread_(void *p, uint64_t size, uint64_t n, MsFile *f) {
+    return fread(p, size, n, host(f));
+}
+uint64_t NTAPI fwrite_(const void *p, uint64_t size, uint64_t n, MsFile *f) {
+    return fwrite(p, size, n, host(f));
+}
+int NTAPI fputc_(int c, MsFile *f) {
+    return fputc(c, host(f));
+}
+int NTAPI fputs_(const char *s, MsFile *f) {
+    return fputs(s, host(f));
+}
+int NTAPI puts_(const char *s) {
+    return puts(s);
+}
+int NTAPI putchar_(int c) {
+    return putchar(c);
+}
+int NTAPI fgetc_(MsFile *f) {
+    return fgetc(host(f));
+}
+int NTAPI getchar_() {
+    return getchar();
+}
+char *NTAPI fgets_(char *s, int n, MsFile *f) {
+    return fgets(s, n, host(f));
+}
+int NTAPI ungetc_(int c, MsFile *f) {
+    return ungetc(c, host(f));
+}
+int NTAPI _flsbuf(int c, MsFile *f) {
+    return fputc(c, host(f));
+}
+int NTAPI _filbuf(MsFile *f) {
+    return fgetc(host(f));
+}
 uint16_t NTAPI getwc_(MsFile *f) {
     int c = fgetc(host(f));
     return c < 0 ? 0xffff : static_cast<uint16_t>(c);
@@ -108,26 +138,50 @@ uint16_t NTAPI putwc_(uint16_t c, MsFile *f) {
     fputs(narrow(&w, 1).c_str(), host(f));
     return c;
 }
-uint16_t NTAPI ungetwc_(uint16_t c, MsFile *f) { return static_cast<uint16_t>(ungetc(c, host(f))); }
-int NTAPI fseek_(MsFile *f, LONG offset, int whence) { return fseeko(host(f), offset, whence); }
-int NTAPI _fseeki64(MsFile *f, int64_t offset, int whence) { return fseeko(host(f), offset, whence); }
-LONG NTAPI ftell_(MsFile *f) { return static_cast<LONG>(ftello(host(f))); }
-int64_t NTAPI _ftelli64(MsFile *f) { return ftello(host(f)); }
+uint16_t NTAPI ungetwc_(uint16_t c, MsFile *f) {
+    return static_cast<uint16_t>(ungetc(c, host(f)));
+}
+int NTAPI fseek_(MsFile *f, LONG offset, int whence) {
+    return fseeko(host(f), offset, whence);
+}
+int NTAPI _fseeki64(MsFile *f, int64_t offset, int whence) {
+    return fseeko(host(f), offset, whence);
+}
+LONG NTAPI ftell_(MsFile *f) {
+    return static_cast<LONG>(ftello(host(f)));
+}
+int64_t NTAPI _ftelli64(MsFile *f) {
+    return ftello(host(f));
+}
 int NTAPI fgetpos_(MsFile *f, int64_t *pos) {
     *pos = ftello(host(f));
     return *pos < 0 ? -1 : 0;
 }
-int NTAPI fsetpos_(MsFile *f, const int64_t *pos) { return fseeko(host(f), *pos, SEEK_SET); }
-void NTAPI rewind_(MsFile *f) { rewind(host(f)); }
-int NTAPI feof_(MsFile *f) { return feof(host(f)); }
-int NTAPI ferror_(MsFile *f) { return ferror(host(f)); }
-void NTAPI clearerr_(MsFile *f) { clearerr(host(f)); }
+int NTAPI fsetpos_(MsFile *f, const int64_t *pos) {
+    return fseeko(host(f), *pos, SEEK_SET);
+}
+void NTAPI rewind_(MsFile *f) {
+    rewind(host(f));
+}
+int NTAPI feof_(MsFile *f) {
+    return feof(host(f));
+}
+int NTAPI ferror_(MsFile *f) {
+    return ferror(host(f));
+}
+void NTAPI clearerr_(MsFile *f) {
+    clearerr(host(f));
+}
 int NTAPI setvbuf_(MsFile *f, char *, int mode, uint64_t size) {
     // 0 full, 0x40 line, 4 none. Buffers stay the host's: a program's own may be gone when the host writes it out.
     return setvbuf(host(f), nullptr, mode == 4 ? _IONBF : mode == 0x40 ? _IOLBF : _IOFBF, size);
 }
-void NTAPI setbuf_(MsFile *f, char *b) { setvbuf(host(f), nullptr, b != nullptr ? _IOFBF : _IONBF, 4096); }
-int NTAPI _fileno(MsFile *f) { return f->file; }
+void NTAPI setbuf_(MsFile *f, char *b) {
+    setvbuf(host(f), nullptr, b != nullptr ? _IOFBF : _IONBF, 4096);
+}
+int NTAPI _fileno(MsFile *f) {
+    return f->file;
+}
 int NTAPI remove_(const char *path) {
     int r = remove(host_path(path).c_str());
     return r == 0 ? 0 : crt_set_errno(errno);
@@ -135,14 +189,20 @@ int NTAPI remove_(const char *path) {
 int NTAPI rename_(const char *a, const char *b) {
     return rename(host_path(a).c_str(), host_path(b).c_str()) == 0 ? 0 : crt_set_errno(errno);
 }
-void NTAPI perror_(const char *s) { note("%s: error %d", s, current()->crt_errno); }
+void NTAPI perror_(const char *s) {
+    note("%s: error %d", s, current()->crt_errno);
+}
 
 // ---- printf
 int emit(FILE *h, const std::string &s) {
     return fwrite(s.data(), 1, s.size(), h) == s.size() ? static_cast<int>(s.size()) : -1;
 }
-int NTAPI vfprintf_(MsFile *f, const char *format, __builtin_ms_va_list args) { return emit(host(f), format_ms(format, args)); }
-int NTAPI vprintf_(const char *format, __builtin_ms_va_list args) { return emit(stdout, format_ms(format, args)); }
+int NTAPI vfprintf_(MsFile *f, const char *format, __builtin_ms_va_list args) {
+    return emit(host(f), format_ms(format, args));
+}
+int NTAPI vprintf_(const char *format, __builtin_ms_va_list args) {
+    return emit(stdout, format_ms(format, args));
+}
 int NTAPI printf_(const char *format, ...) {
     __builtin_ms_va_list args;
     __builtin_ms_va_start(args, format);
@@ -187,7 +247,9 @@ int NTAPI _snprintf(char *out, uint64_t size, const char *format, ...) {
     __builtin_ms_va_end(args);
     return n;
 }
-int NTAPI _vscprintf(const char *format, __builtin_ms_va_list args) { return static_cast<int>(format_ms(format, args).size()); }
+int NTAPI _vscprintf(const char *format, __builtin_ms_va_list args) {
+    return static_cast<int>(format_ms(format, args).size());
+}
 int NTAPI _vsnwprintf(char16_t *out, uint64_t size, const char16_t *format, __builtin_ms_va_list args) {
     std::u16string s = widen(format_ms_wide(format, args));
     if (s.size() < size) {
@@ -229,8 +291,9 @@ int NTAPI sscanf_(const char *text, const char *format, ...) {
         if (strncmp(p, "I64", 3) == 0 && p > format) {
             f += "ll";
             p += 2;
-        } else if (*p == 'l' && p[1] != 'l' && p[1] != 'f' && p[1] != 'g' && p[1] != 'e' && p > format && p[-1] != 'l') {
-            continue; // long is 32 bits
+        } else if (*p == 'l' && p[1] != 'l' && p[1] != 'f' && p[1] != 'g' && p[1] != 'e' && p > format &&
+                   p[-1] != 'l') {
+            continue;  // long is 32 bits
         } else {
             f += *p;
         }
@@ -258,8 +321,12 @@ int NTAPI _open(const char *path, int flags, int) {
     int fd = open(host_path(path).c_str(), host_flags(flags), 0666);
     return fd >= 0 ? fd : crt_set_errno(errno);
 }
-int NTAPI _wopen(const char16_t *path, int flags, int mode) { return _open(narrow_z(path).c_str(), flags, mode); }
-int NTAPI _close(int fd) { return fd > 2 && close(fd) != 0 ? crt_set_errno(errno) : 0; }
+int NTAPI _wopen(const char16_t *path, int flags, int mode) {
+    return _open(narrow_z(path).c_str(), flags, mode);
+}
+int NTAPI _close(int fd) {
+    return fd > 2 && close(fd) != 0 ? crt_set_errno(errno) : 0;
+}
 int NTAPI _read(int fd, void *p, unsigned n) {
     ssize_t r = read(fd, p, n);
     return r < 0 ? crt_set_errno(errno) : static_cast<int>(r);
@@ -269,23 +336,43 @@ int NTAPI _write(int fd, const void *p, unsigned n) {
     ssize_t r = write(fd, p, n);
     return r < 0 ? crt_set_errno(errno) : static_cast<int>(r);
 }
-int64_t NTAPI _lseeki64(int fd, int64_t offset, int whence) { return lseek(fd, offset, whence); }
-LONG NTAPI _lseek(int fd, LONG offset, int whence) { return static_cast<LONG>(lseek(fd, offset, whence)); }
-int64_t NTAPI _telli64(int fd) { return lseek(fd, 0, SEEK_CUR); }
+int64_t NTAPI _lseeki64(int fd, int64_t offset, int whence) {
+    return lseek(fd, offset, whence);
+}
+LONG NTAPI _lseek(int fd, LONG offset, int whence) {
+    return static_cast<LONG>(lseek(fd, offset, whence));
+}
+int64_t NTAPI _telli64(int fd) {
+    return lseek(fd, 0, SEEK_CUR);
+}
 int64_t NTAPI _filelengthi64(int fd) {
     struct stat st;
     return fstat(fd, &st) == 0 ? st.st_size : -1;
 }
-int NTAPI _isatty(int fd) { return isatty(fd); }
-int NTAPI _setmode(int, int) { return 0x8000; }
-int64_t NTAPI _get_osfhandle(int fd) { return fd <= 2 ? -10 - fd : -1; }
+int NTAPI _isatty(int fd) {
+    return isatty(fd);
+}
+int NTAPI _setmode(int, int) {
+    return 0x8000;
+}
+int64_t NTAPI _get_osfhandle(int fd) {
+    return fd <= 2 ? -10 - fd : -1;
+}
 int NTAPI _access(const char *path, int mode) {
     return access(host_path(path).c_str(), mode & 6) == 0 ? 0 : crt_set_errno(errno);
 }
-int NTAPI _unlink(const char *path) { return unlink(host_path(path).c_str()) == 0 ? 0 : crt_set_errno(errno); }
-int NTAPI _mkdir(const char *path) { return mkdir(host_path(path).c_str(), 0777) == 0 ? 0 : crt_set_errno(errno); }
-int NTAPI _wmkdir(const char16_t *path) { return _mkdir(narrow_z(path).c_str()); }
-char *NTAPI _getcwd(char *out, int size) { return getcwd(out, size); }
+int NTAPI _unlink(const char *path) {
+    return unlink(host_path(path).c_str()) == 0 ? 0 : crt_set_errno(errno);
+}
+int NTAPI _mkdir(const char *path) {
+    return mkdir(host_path(path).c_str(), 0777) == 0 ? 0 : crt_set_errno(errno);
+}
+int NTAPI _wmkdir(const char16_t *path) {
+    return _mkdir(narrow_z(path).c_str());
+}
+char *NTAPI _getcwd(char *out, int size) {
+    return getcwd(out, size);
+}
 char16_t *NTAPI _wgetcwd(char16_t *out, int size) {
     char text[4096];
     if (getcwd(text, sizeof text) == nullptr) return nullptr;
@@ -295,7 +382,7 @@ char16_t *NTAPI _wgetcwd(char16_t *out, int size) {
     return out;
 }
 
-struct MsStat64 { // _stat64
+struct MsStat64 {  // _stat64
     uint32_t dev;
     uint16_t ino, mode;
     int16_t nlink, uid, gid;
@@ -307,7 +394,10 @@ static_assert(sizeof(MsStat64) == 56);
 int fill_stat(int r, const struct stat &st, MsStat64 *out) {
     if (r != 0) return crt_set_errno(errno);
     *out = MsStat64{};
-    out->mode = static_cast<uint16_t>((S_ISDIR(st.st_mode) ? 0x4000 : S_ISCHR(st.st_mode) ? 0x2000 : S_ISFIFO(st.st_mode) ? 0x1000 : 0x8000) |
+    out->mode = static_cast<uint16_t>((S_ISDIR(st.st_mode)    ? 0x4000
+                                       : S_ISCHR(st.st_mode)  ? 0x2000
+                                       : S_ISFIFO(st.st_mode) ? 0x1000
+                                                              : 0x8000) |
                                       (st.st_mode & 0700));
     out->nlink = 1;
     out->size = st.st_size;
@@ -321,7 +411,9 @@ int NTAPI _stat64(const char *path, MsStat64 *out) {
     int r = stat(host_path(path).c_str(), &st);
     return fill_stat(r, st, out);
 }
-int NTAPI _wstat64(const char16_t *path, MsStat64 *out) { return _stat64(narrow_z(path).c_str(), out); }
+int NTAPI _wstat64(const char16_t *path, MsStat64 *out) {
+    return _stat64(narrow_z(path).c_str(), out);
+}
 int NTAPI _fstat64(int fd, MsStat64 *out) {
     struct stat st;
     int r = fstat(fd, &st);
@@ -329,24 +421,89 @@ int NTAPI _fstat64(int fd, MsStat64 *out) {
 }
 
 const Import imports[] = {
-    FN(__iob_func), FN_AS("fopen", fopen_), FN(_wfopen), FN(_fdopen), FN_AS("freopen", freopen_), FN_AS("fclose", fclose_),
-    FN_AS("fflush", fflush_), FN_AS("fread", fread_), FN_AS("fwrite", fwrite_), FN_AS("fputc", fputc_), FN_AS("putc", fputc_),
-    FN_AS("fputs", fputs_), FN_AS("puts", puts_), FN_AS("putchar", putchar_), FN_AS("fgetc", fgetc_), FN_AS("getc", fgetc_),
-    FN_AS("getchar", getchar_), FN_AS("fgets", fgets_), FN_AS("ungetc", ungetc_), FN(_flsbuf), FN(_filbuf),
-    FN_AS("getwc", getwc_), FN_AS("fgetwc", getwc_), FN_AS("putwc", putwc_), FN_AS("fputwc", putwc_),
-    FN_AS("ungetwc", ungetwc_), FN_AS("fseek", fseek_), FN(_fseeki64), FN_AS("ftell", ftell_), FN(_ftelli64),
-    FN_AS("fgetpos", fgetpos_), FN_AS("fsetpos", fsetpos_), FN_AS("rewind", rewind_), FN_AS("feof", feof_),
-    FN_AS("ferror", ferror_), FN_AS("clearerr", clearerr_), FN_AS("setvbuf", setvbuf_), FN_AS("setbuf", setbuf_), FN(_fileno),
-    FN_AS("remove", remove_), FN_AS("rename", rename_), FN_AS("perror", perror_), FN_AS("vfprintf", vfprintf_),
-    FN_AS("vprintf", vprintf_), FN_AS("printf", printf_), FN_AS("fprintf", fprintf_), FN_AS("vsprintf", vsprintf_),
-    FN_AS("sprintf", sprintf_), FN(_vsnprintf), FN_AS("vsnprintf", _vsnprintf), FN(_snprintf), FN(_vscprintf), FN(_vsnwprintf),
-    FN(_snwprintf), FN_AS("vfwprintf", vfwprintf_), FN_AS("fwprintf", fwprintf_), FN_AS("wprintf", wprintf_),
-    FN_AS("sscanf", sscanf_), FN(_open), FN(_wopen), FN(_close), FN(_read), FN(_write), FN(_lseeki64), FN(_lseek), FN(_telli64),
-    FN(_filelengthi64), FN(_isatty), FN_AS("isatty", _isatty), FN(_setmode), FN(_get_osfhandle), FN(_access), FN(_unlink),
-    FN(_mkdir), FN(_wmkdir), FN(_getcwd), FN(_wgetcwd), FN(_stat64), FN(_wstat64), FN(_fstat64),
+    FN(__iob_func),
+    FN_AS("fopen", fopen_),
+    FN(_wfopen),
+    FN(_fdopen),
+    FN_AS("freopen", freopen_),
+    FN_AS("fclose", fclose_),
+    FN_AS("fflush", fflush_),
+    FN_AS("fread", fread_),
+    FN_AS("fwrite", fwrite_),
+    FN_AS("fputc", fputc_),
+    FN_AS("putc", fputc_),
+    FN_AS("fputs", fputs_),
+    FN_AS("puts", puts_),
+    FN_AS("putchar", putchar_),
+    FN_AS("fgetc", fgetc_),
+    FN_AS("getc", fgetc_),
+    FN_AS("getchar", getchar_),
+    FN_AS("fgets", fgets_),
+    FN_AS("ungetc", ungetc_),
+    FN(_flsbuf),
+    FN(_filbuf),
+    FN_AS("getwc", getwc_),
+    FN_AS("fgetwc", getwc_),
+    FN_AS("putwc", putwc_),
+    FN_AS("fputwc", putwc_),
+    FN_AS("ungetwc", ungetwc_),
+    FN_AS("fseek", fseek_),
+    FN(_fseeki64),
+    FN_AS("ftell", ftell_),
+    FN(_ftelli64),
+    FN_AS("fgetpos", fgetpos_),
+    FN_AS("fsetpos", fsetpos_),
+    FN_AS("rewind", rewind_),
+    FN_AS("feof", feof_),
+    FN_AS("ferror", ferror_),
+    FN_AS("clearerr", clearerr_),
+    FN_AS("setvbuf", setvbuf_),
+    FN_AS("setbuf", setbuf_),
+    FN(_fileno),
+    FN_AS("remove", remove_),
+    FN_AS("rename", rename_),
+    FN_AS("perror", perror_),
+    FN_AS("vfprintf", vfprintf_),
+    FN_AS("vprintf", vprintf_),
+    FN_AS("printf", printf_),
+    FN_AS("fprintf", fprintf_),
+    FN_AS("vsprintf", vsprintf_),
+    FN_AS("sprintf", sprintf_),
+    FN(_vsnprintf),
+    FN_AS("vsnprintf", _vsnprintf),
+    FN(_snprintf),
+    FN(_vscprintf),
+    FN(_vsnwprintf),
+    FN(_snwprintf),
+    FN_AS("vfwprintf", vfwprintf_),
+    FN_AS("fwprintf", fwprintf_),
+    FN_AS("wprintf", wprintf_),
+    FN_AS("sscanf", sscanf_),
+    FN(_open),
+    FN(_wopen),
+    FN(_close),
+    FN(_read),
+    FN(_write),
+    FN(_lseeki64),
+    FN(_lseek),
+    FN(_telli64),
+    FN(_filelengthi64),
+    FN(_isatty),
+    FN_AS("isatty", _isatty),
+    FN(_setmode),
+    FN(_get_osfhandle),
+    FN(_access),
+    FN(_unlink),
+    FN(_mkdir),
+    FN(_wmkdir),
+    FN(_getcwd),
+    FN(_wgetcwd),
+    FN(_stat64),
+    FN(_wstat64),
+    FN(_fstat64),
 };
 const ImportTable registered("msvcrt.dll", imports);
 
-} // namespace
+}  // namespace
 
-} // namespace nth
+}  // namespace nth

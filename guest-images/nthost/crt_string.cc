@@ -17,27 +17,61 @@ using namespace nt;
 
 namespace {
 
-uint64_t NTAPI strlen_(const char *s) { return strlen(s); }
-uint64_t NTAPI strnlen_(const char *s, uint64_t n) { return strnlen(s, n); }
-int NTAPI strcmp_(const char *a, const char *b) { return strcmp(a, b); }
-int NTAPI strncmp_(const char *a, const char *b, uint64_t n) { return strncmp(a, b, n); }
-int NTAPI _stricmp(const char *a, const char *b) { return strcasecmp(a, b); }
-int NTAPI _strnicmp(const char *a, const char *b, uint64_t n) { return strncasecmp(a, b, n); }
-char *NTAPI strcpy_(char *d, const char *s) { return strcpy(d, s); }
-char *NTAPI strncpy_(char *d, const char *s, uint64_t n) { return strncpy(d, s, n); }
-char *NTAPI strcat_(char *d, const char *s) { return strcat(d, s); }
-char *NTAPI strncat_(char *d, const char *s, uint64_t n) { return strncat(d, s, n); }
-const char *NTAPI strchr_(const char *s, int c) { return strchr(s, c); }
-const char *NTAPI strrchr_(const char *s, int c) { return strrchr(s, c); }
-const char *NTAPI strstr_(const char *s, const char *t) { return strstr(s, t); }
-const char *NTAPI strpbrk_(const char *s, const char *t) { return strpbrk(s, t); }
-uint64_t NTAPI strspn_(const char *s, const char *t) { return strspn(s, t); }
-uint64_t NTAPI strcspn_(const char *s, const char *t) { return strcspn(s, t); }
+uint64_t NTAPI strlen_(const char *s) {
+    return strlen(s);
+}
+uint64_t NTAPI strnlen_(const char *s, uint64_t n) {
+    return strnlen(s, n);
+}
+int NTAPI strcmp_(const char *a, const char *b) {
+    return strcmp(a, b);
+}
+int NTAPI strncmp_(const char *a, const char *b, uint64_t n) {
+    return strncmp(a, b, n);
+}
+int NTAPI _stricmp(const char *a, const char *b) {
+    return strcasecmp(a, b);
+}
+int NTAPI _strnicmp(const char *a, const char *b, uint64_t n) {
+    return strncasecmp(a, b, n);
+}
+char *NTAPI strcpy_(char *d, const char *s) {
+    return strcpy(d, s);
+}
+char *NTAPI strncpy_(char *d, const char *s, uint64_t n) {
+    return strncpy(d, s, n);
+}
+char *NTAPI strcat_(char *d, const char *s) {
+    return strcat(d, s);
+}
+char *NTAPI strncat_(char *d, const char *s, uint64_t n) {
+    return strncat(d, s, n);
+}
+const char *NTAPI strchr_(const char *s, int c) {
+    return strchr(s, c);
+}
+const char *NTAPI strrchr_(const char *s, int c) {
+    return strrchr(s, c);
+}
+const char *NTAPI strstr_(const char *s, const char *t) {
+    return strstr(s, t);
+}
+const char *NTAPI strpbrk_(const char *s, const char *t) {
+    return strpbrk(s, t);
+}
+uint64_t NTAPI strspn_(const char *s, const char *t) {
+    return strspn(s, t);
+}
+uint64_t NTAPI strcspn_(const char *s, const char *t) {
+    return strcspn(s, t);
+}
 char *NTAPI strtok_(char *s, const char *d) {
     static thread_local char *save;
     return strtok_r(s, d, &save);
 }
-const void *NTAPI memchr_(const void *p, int c, uint64_t n) { return memchr(p, c, n); }
+const void *NTAPI memchr_(const void *p, int c, uint64_t n) {
+    return memchr(p, c, n);
+}
 char *NTAPI _strdup(const char *s) {
     uint64_t n = strlen(s) + 1;
     auto *p = static_cast<char *>(user_malloc(n));
@@ -48,7 +82,9 @@ char *NTAPI strerror_(int e) {
     static thread_local char text[64];
     return strerror_r(e, text, sizeof text);
 }
-uint64_t NTAPI strxfrm_(char *d, const char *s, uint64_t n) { return strxfrm(d, s, n); }
+uint64_t NTAPI strxfrm_(char *d, const char *s, uint64_t n) {
+    return strxfrm(d, s, n);
+}
 char *NTAPI _strlwr(char *s) {
     for (char *p = s; *p != 0; p++) *p = static_cast<char>(tolower(static_cast<unsigned char>(*p)));
     return s;
@@ -60,7 +96,9 @@ uint64_t wlen(const char16_t *s) {
     while (s[n] != 0) n++;
     return n;
 }
-uint64_t NTAPI wcslen_(const char16_t *s) { return wlen(s); }
+uint64_t NTAPI wcslen_(const char16_t *s) {
+    return wlen(s);
+}
 int NTAPI wcscmp_(const char16_t *a, const char16_t *b) {
     while (*a != 0 && *a == *b) a++, b++;
     return int(*a) - int(*b);
@@ -70,7 +108,9 @@ int NTAPI wcsncmp_(const char16_t *a, const char16_t *b, uint64_t n) {
         if (*a != *b || *a == 0) return int(*a) - int(*b);
     return 0;
 }
-int fold(char16_t c) { return c < 128 ? tolower(c) : c; }
+int fold(char16_t c) {
+    return c < 128 ? tolower(c) : c;
+}
 int NTAPI _wcsicmp(const char16_t *a, const char16_t *b) {
     while (*a != 0 && fold(*a) == fold(*b)) a++, b++;
     return fold(*a) - fold(*b);
@@ -128,7 +168,9 @@ char16_t *NTAPI _wcsdup(const char16_t *s) {
     if (p != nullptr) memcpy(p, s, n);
     return p;
 }
-uint64_t NTAPI wcsftime_(char16_t *, uint64_t, const char16_t *, const void *) { return 0; }
+uint64_t NTAPI wcsftime_(char16_t *, uint64_t, const char16_t *, const void *) {
+    return 0;
+}
 uint64_t NTAPI mbstowcs_(char16_t *d, const char *s, uint64_t n) {
     std::u16string w = widen(s);
     if (d == nullptr) return w.size();
@@ -145,19 +187,30 @@ uint64_t NTAPI wcstombs_(char *d, const char16_t *s, uint64_t n) {
 }
 
 // ---- classes
-#define CLASS(name) \
-    int NTAPI name##_(int c) { return c >= 0 && c < 256 ? (name)(c) : 0; }
-CLASS(isalpha) CLASS(isdigit) CLASS(isalnum) CLASS(isspace) CLASS(isupper) CLASS(islower) CLASS(isprint) CLASS(ispunct)
-CLASS(isxdigit) CLASS(iscntrl) CLASS(isgraph)
-int NTAPI tolower_(int c) { return tolower(c); }
-int NTAPI toupper_(int c) { return toupper(c); }
-int NTAPI towlower_(int c) { return c < 128 ? tolower(c) : c; }
-int NTAPI towupper_(int c) { return c < 128 ? toupper(c) : c; }
+#define CLASS(name)                               \
+    int NTAPI name##_(int c) {                    \
+        return c >= 0 && c < 256 ? (name)(c) : 0; \
+    }
+CLASS(isalpha)
+CLASS(isdigit) CLASS(isalnum) CLASS(isspace) CLASS(isupper) CLASS(islower) CLASS(isprint) CLASS(ispunct) CLASS(isxdigit)
+    CLASS(iscntrl) CLASS(isgraph) int NTAPI tolower_(int c) {
+    return tolower(c);
+}
+int NTAPI toupper_(int c) {
+    return toupper(c);
+}
+int NTAPI towlower_(int c) {
+    return c < 128 ? tolower(c) : c;
+}
+int NTAPI towupper_(int c) {
+    return c < 128 ? toupper(c) : c;
+}
 // _UPPER 1, _LOWER 2, _DIGIT 4, _SPACE 8, _PUNCT 16, _CONTROL 32, _BLANK 64, _HEX 128, _ALPHA 0x100 | upper | lower
 int NTAPI iswctype_(uint16_t c, uint16_t mask) {
     if (c >= 256) return (mask & 0x100) != 0;
-    int bits = (isupper(c) ? 1 : 0) | (islower(c) ? 2 : 0) | (isdigit(c) ? 4 : 0) | (isspace(c) ? 8 : 0) | (ispunct(c) ? 16 : 0) |
-               (iscntrl(c) ? 32 : 0) | (c == ' ' || c == '\t' ? 64 : 0) | (isxdigit(c) ? 128 : 0) | (isalpha(c) ? 0x100 : 0);
+    int bits = (isupper(c) ? 1 : 0) | (islower(c) ? 2 : 0) | (isdigit(c) ? 4 : 0) | (isspace(c) ? 8 : 0) |
+               (ispunct(c) ? 16 : 0) | (iscntrl(c) ? 32 : 0) | (c == ' ' || c == '\t' ? 64 : 0) |
+               (isxdigit(c) ? 128 : 0) | (isalpha(c) ? 0x100 : 0);
     return bits & mask;
 }
 
@@ -167,10 +220,18 @@ T clamp(long long v, T low, T high) {
     if (v < low || v > high) current()->crt_errno = ERANGE;
     return v < low ? low : v > high ? high : static_cast<T>(v);
 }
-int NTAPI atoi_(const char *s) { return static_cast<int>(strtol(s, nullptr, 10)); }
-int64_t NTAPI _atoi64(const char *s) { return strtoll(s, nullptr, 10); }
-double NTAPI atof_(const char *s) { return strtod(s, nullptr); }
-LONG NTAPI strtol_(const char *s, char **end, int base) { return clamp<LONG>(strtoll(s, end, base), INT32_MIN, INT32_MAX); }
+int NTAPI atoi_(const char *s) {
+    return static_cast<int>(strtol(s, nullptr, 10));
+}
+int64_t NTAPI _atoi64(const char *s) {
+    return strtoll(s, nullptr, 10);
+}
+double NTAPI atof_(const char *s) {
+    return strtod(s, nullptr);
+}
+LONG NTAPI strtol_(const char *s, char **end, int base) {
+    return clamp<LONG>(strtoll(s, end, base), INT32_MIN, INT32_MAX);
+}
 ULONG NTAPI strtoul_(const char *s, char **end, int base) {
     errno = 0;
     unsigned long long v = strtoull(s, end, base);
@@ -208,8 +269,12 @@ char *digits(uint64_t v, char *out, unsigned radix) {
     *o = 0;
     return out;
 }
-char *NTAPI _ultoa(ULONG v, char *out, int radix) { return digits(v, out, static_cast<unsigned>(radix)); }
-char *NTAPI _ui64toa(uint64_t v, char *out, int radix) { return digits(v, out, static_cast<unsigned>(radix)); }
+char *NTAPI _ultoa(ULONG v, char *out, int radix) {
+    return digits(v, out, static_cast<unsigned>(radix));
+}
+char *NTAPI _ui64toa(uint64_t v, char *out, int radix) {
+    return digits(v, out, static_cast<unsigned>(radix));
+}
 char *NTAPI _i64toa(int64_t v, char *out, int radix) {
     if (v < 0 && radix == 10) {
         *out = '-';
@@ -218,27 +283,83 @@ char *NTAPI _i64toa(int64_t v, char *out, int radix) {
     }
     return digits(static_cast<uint64_t>(v), out, static_cast<unsigned>(radix));
 }
-char *NTAPI _itoa(int v, char *out, int radix) { return radix == 10 ? _i64toa(v, out, 10) : digits(uint32_t(v), out, radix); }
+char *NTAPI _itoa(int v, char *out, int radix) {
+    return radix == 10 ? _i64toa(v, out, 10) : digits(uint32_t(v), out, radix);
+}
 
 const Import imports[] = {
-    FN_AS("strlen", strlen_), FN_AS("strnlen", strnlen_), FN_AS("strcmp", strcmp_), FN_AS("strncmp", strncmp_), FN(_stricmp),
-    FN(_strnicmp), FN_AS("strcoll", strcmp_), FN_AS("strcpy", strcpy_), FN_AS("strncpy", strncpy_), FN_AS("strcat", strcat_),
-    FN_AS("strncat", strncat_), FN_AS("strchr", strchr_), FN_AS("strrchr", strrchr_), FN_AS("strstr", strstr_),
-    FN_AS("strpbrk", strpbrk_), FN_AS("strspn", strspn_), FN_AS("strcspn", strcspn_), FN_AS("strtok", strtok_),
-    FN_AS("memchr", memchr_), FN(_strdup), FN_AS("strerror", strerror_), FN_AS("strxfrm", strxfrm_), FN(_strlwr),
-    FN_AS("wcslen", wcslen_), FN_AS("wcscmp", wcscmp_), FN_AS("wcscoll", wcscmp_), FN_AS("wcsncmp", wcsncmp_), FN(_wcsicmp),
-    FN(_wcsnicmp), FN_AS("wcscpy", wcscpy_), FN_AS("wcsncpy", wcsncpy_), FN_AS("wcscat", wcscat_), FN_AS("wcschr", wcschr_),
-    FN_AS("wcsrchr", wcsrchr_), FN_AS("wcsstr", wcsstr_), FN_AS("wcsxfrm", wcsxfrm_), FN(_wcsdup), FN_AS("wcsftime", wcsftime_),
-    FN_AS("mbstowcs", mbstowcs_), FN_AS("wcstombs", wcstombs_), FN_AS("isalpha", isalpha_), FN_AS("isdigit", isdigit_),
-    FN_AS("isalnum", isalnum_), FN_AS("isspace", isspace_), FN_AS("isupper", isupper_), FN_AS("islower", islower_),
-    FN_AS("isprint", isprint_), FN_AS("ispunct", ispunct_), FN_AS("isxdigit", isxdigit_), FN_AS("iscntrl", iscntrl_),
-    FN_AS("isgraph", isgraph_), FN_AS("tolower", tolower_), FN_AS("toupper", toupper_), FN_AS("towlower", towlower_),
-    FN_AS("towupper", towupper_), FN_AS("iswctype", iswctype_), FN_AS("atoi", atoi_), FN_AS("atol", atoi_), FN(_atoi64),
-    FN_AS("atof", atof_), FN_AS("strtol", strtol_), FN_AS("strtoul", strtoul_), FN(_strtoi64), FN(_strtoui64),
-    FN_AS("strtod", strtod_), FN(_ultoa), FN(_ui64toa), FN(_i64toa), FN(_itoa),
+    FN_AS("strlen", strlen_),
+    FN_AS("strnlen", strnlen_),
+    FN_AS("strcmp", strcmp_),
+    FN_AS("strncmp", strncmp_),
+    FN(_stricmp),
+    FN(_strnicmp),
+    FN_AS("strcoll", strcmp_),
+    FN_AS("strcpy", strcpy_),
+    FN_AS("strncpy", strncpy_),
+    FN_AS("strcat", strcat_),
+    FN_AS("strncat", strncat_),
+    FN_AS("strchr", strchr_),
+    FN_AS("strrchr", strrchr_),
+    FN_AS("strstr", strstr_),
+    FN_AS("strpbrk", strpbrk_),
+    FN_AS("strspn", strspn_),
+    FN_AS("strcspn", strcspn_),
+    FN_AS("strtok", strtok_),
+    FN_AS("memchr", memchr_),
+    FN(_strdup),
+    FN_AS("strerror", strerror_),
+    FN_AS("strxfrm", strxfrm_),
+    FN(_strlwr),
+    FN_AS("wcslen", wcslen_),
+    FN_AS("wcscmp", wcscmp_),
+    FN_AS("wcscoll", wcscmp_),
+    FN_AS("wcsncmp", wcsncmp_),
+    FN(_wcsicmp),
+    FN(_wcsnicmp),
+    FN_AS("wcscpy", wcscpy_),
+    FN_AS("wcsncpy", wcsncpy_),
+    FN_AS("wcscat", wcscat_),
+    FN_AS("wcschr", wcschr_),
+    FN_AS("wcsrchr", wcsrchr_),
+    FN_AS("wcsstr", wcsstr_),
+    FN_AS("wcsxfrm", wcsxfrm_),
+    FN(_wcsdup),
+    FN_AS("wcsftime", wcsftime_),
+    FN_AS("mbstowcs", mbstowcs_),
+    FN_AS("wcstombs", wcstombs_),
+    FN_AS("isalpha", isalpha_),
+    FN_AS("isdigit", isdigit_),
+    FN_AS("isalnum", isalnum_),
+    FN_AS("isspace", isspace_),
+    FN_AS("isupper", isupper_),
+    FN_AS("islower", islower_),
+    FN_AS("isprint", isprint_),
+    FN_AS("ispunct", ispunct_),
+    FN_AS("isxdigit", isxdigit_),
+    FN_AS("iscntrl", iscntrl_),
+    FN_AS("isgraph", isgraph_),
+    FN_AS("tolower", tolower_),
+    FN_AS("toupper", toupper_),
+    FN_AS("towlower", towlower_),
+    FN_AS("towupper", towupper_),
+    FN_AS("iswctype", iswctype_),
+    FN_AS("atoi", atoi_),
+    FN_AS("atol", atoi_),
+    FN(_atoi64),
+    FN_AS("atof", atof_),
+    FN_AS("strtol", strtol_),
+    FN_AS("strtoul", strtoul_),
+    FN(_strtoi64),
+    FN(_strtoui64),
+    FN_AS("strtod", strtod_),
+    FN(_ultoa),
+    FN(_ui64toa),
+    FN(_i64toa),
+    FN(_itoa),
 };
 const ImportTable registered("msvcrt.dll", imports);
 
-} // namespace
+}  // namespace
 
-} // namespace nth
+}  // namespace nth

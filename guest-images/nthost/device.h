@@ -2,8 +2,9 @@
 //
 // device.h: the one PCI function of the machine, as its back end shows it to the rest of nthost.
 //
-// Contract: memory BARs have bus addresses outside the page pool's; fill_mapping() makes reserved virtual pages reach the
-// BAR (by a mapping or by trapping). Interrupts arrive through cpu.h. DMA reaches exactly the page pool, at its bus addresses.
+// Contract: memory BARs have bus addresses outside the page pool's; fill_mapping() makes reserved virtual pages reach
+// the BAR (by a mapping or by trapping). Interrupts arrive through cpu.h. DMA reaches exactly the page pool, at its bus
+// addresses.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ class Device {
     virtual ~Device() = default;
 
     const std::vector<Bar> &bars() const { return bars_; }
-    unsigned vectors() const { return vectors_; } // messages that the function can send; 0: line only
+    unsigned vectors() const { return vectors_; }  // messages that the function can send; 0: line only
 
     // Makes [address, address + size) reach the BAR at bus address `bus`. false: not within one BAR.
     virtual bool fill_mapping(uint64_t address, uint64_t bus, uint64_t size) = 0;
@@ -47,7 +48,7 @@ class Device {
     unsigned vectors_ = 0;
 };
 
-extern std::unique_ptr<Device> g_device; // null: --device none
+extern std::unique_ptr<Device> g_device;  // null: --device none
 
 // "inproc,fabric=...,ip=...", "pci=0000:00:05.0", "none". Null with *error empty: none; else *error is one line.
 std::unique_ptr<Device> make_device(const std::string &text, std::string *error);
@@ -63,4 +64,4 @@ void allow_huge_shared_memory();
 // Whether the machine offers message interrupts at all (NT 5.2 does not).
 extern bool g_message_interrupts;
 
-} // namespace nth
+}  // namespace nth

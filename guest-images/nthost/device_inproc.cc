@@ -38,7 +38,8 @@ class InprocDevice final : public Device {
             *error = text;
             return false;
         }
-        bars_ = {{0, BAR_BASE, snic_device_register_bar_size(dev_)}, {2, BAR_BASE + 0x1000000000, snic_device_doorbell_bar_size(dev_)}};
+        bars_ = {{0, BAR_BASE, snic_device_register_bar_size(dev_)},
+                 {2, BAR_BASE + 0x1000000000, snic_device_doorbell_bar_size(dev_)}};
         for (const Bar &b : bars_) ports_[b.index] = std::make_unique<Port>(*this, b.index);
         fill_config();
         return true;
@@ -75,7 +76,9 @@ class InprocDevice final : public Device {
   private:
     struct Port final : MmioPort {
         Port(InprocDevice &d, unsigned b) : device(d), bar(b) {}
-        uint64_t read(uint64_t offset, unsigned size) override { return snic_device_mmio_read(device.dev_, bar, offset, size); }
+        uint64_t read(uint64_t offset, unsigned size) override {
+            return snic_device_mmio_read(device.dev_, bar, offset, size);
+        }
         void write(uint64_t offset, uint64_t value, unsigned size) override {
             snic_device_mmio_write(device.dev_, bar, offset, value, size);
         }
@@ -99,13 +102,13 @@ class InprocDevice final : public Device {
         auto put = [&](unsigned at, uint32_t v, unsigned n) { memcpy(config_ + at, &v, n); };
         put(0, 0x5a4e1234, 4);
         put(4, 0x0006, 2);
-        put(8, 0x02800001, 4); // network controller, other
+        put(8, 0x02800001, 4);  // network controller, other
         for (const Bar &b : bars_) {
             put(0x10 + b.index * 4, static_cast<uint32_t>(b.bus) | 0xc, 4);
             put(0x14 + b.index * 4, static_cast<uint32_t>(b.bus >> 32), 4);
         }
         put(0x2c, 0x00011234, 4);
-        put(0x3c, 0x010b, 2); // line 11, INTA
+        put(0x3c, 0x010b, 2);  // line 11, INTA
     }
 
     snic_device *dev_ = nullptr;
@@ -114,7 +117,7 @@ class InprocDevice final : public Device {
     uint8_t config_[256] = {};
 };
 
-} // namespace
+}  // namespace
 
 std::unique_ptr<Device> make_inproc_device(const std::string &text, std::string *error) {
     DeviceOptions o(text);
@@ -143,4 +146,4 @@ std::unique_ptr<Device> make_inproc_device(const std::string &text, std::string 
     return d;
 }
 
-} // namespace nth
+}  // namespace nth

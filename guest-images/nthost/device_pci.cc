@@ -2,9 +2,9 @@
 //
 // A real PCI function, driven from user space by vfio-pci behind an IOMMU.
 //
-// The whole page pool is mapped once into the IOMMU at its bus addresses, so "physical" addresses of the driver are I/O virtual
-// addresses of the function; DMA to anything else is blocked by the IOMMU. BARs are mmapped; MSI-X messages and the line arrive on
-// eventfds, whose thread runs the service routines and their DPCs itself.
+// The whole page pool is mapped once into the IOMMU at its bus addresses, so "physical" addresses of the driver are I/O
+// virtual addresses of the function; DMA to anything else is blocked by the IOMMU. BARs are mmapped; MSI-X messages and
+// the line arrive on eventfds, whose thread runs the service routines and their DPCs itself.
 #include <fcntl.h>
 #include <linux/vfio.h>
 #include <poll.h>
@@ -28,7 +28,8 @@ namespace nth {
 
 namespace {
 
-// The driver only passes these addresses to MmMapIoSpace; they are kept apart from the pool's, whatever the firmware chose.
+// The driver only passes these addresses to MmMapIoSpace; they are kept apart from the pool's, whatever the firmware
+// chose.
 constexpr uint64_t BAR_BASE = 0x380000000000, BAR_STRIDE = 0x1000000000;
 constexpr unsigned MAX_MESSAGES = 32;
 
@@ -55,12 +56,12 @@ class PciDevice final : public Device {
     bool fill_mapping(uint64_t address, uint64_t bus, uint64_t size) override {
         const Bar *b = bar_of(bus);
         if (b == nullptr || bus - b->bus + size > page_up(b->size)) return false;
-        void *p = mmap(reinterpret_cast<void *>(address), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, device_.get(),
-                       static_cast<off_t>(region_offset_[b->index] + (bus - b->bus)));
+        void *p = mmap(reinterpret_cast<void *>(address), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                       device_.get(), static_cast<off_t>(region_offset_[b->index] + (bus - b->bus)));
         if (p == MAP_FAILED) note("cannot map BAR %u: %s", b->index, strerror(errno));
         return p != MAP_FAILED;
     }
-    void drop_mapping(uint64_t, uint64_t) override {} // goes with the region
+    void drop_mapping(uint64_t, uint64_t) override {}  // goes with the region
 
     void use_messages(unsigned count) override { trigger(VFIO_PCI_MSIX_IRQ_INDEX, std::min(count, vectors_)); }
     void use_line() override { trigger(VFIO_PCI_INTX_IRQ_INDEX, 1); }
@@ -93,7 +94,8 @@ class PciDevice final : public Device {
         if (!give_to_driver(address, "vfio-pci", error)) return false;
         group_ = link_name("/sys/bus/pci/devices/" + address + "/iommu_group");
         if (!group_.empty()) return true;
-        *error = "--device pci=" + address + ": the function is in no IOMMU group (boot with an IOMMU and intel_iommu=on)";
+        *error =
+            "--device pci=" + address + ": the function is in no IOMMU group (boot with an IOMMU and intel_iommu=on)";
         return false;
     }
 
@@ -106,12 +108,15 @@ class PciDevice final : public Device {
         status.argsz = sizeof status;
         if (ioctl(group_fd_.get(), VFIO_GROUP_GET_STATUS, &status) != 0) return fail(error, "VFIO_GROUP_GET_STATUS");
         if ((status.flags & VFIO_GROUP_FLAGS_VIABLE) == 0) {
-            *error = "--device pci: IOMMU group " + group_ + " is not viable: other functions in it have drivers of the kernel's";
+            *error = "--device pci: IOMMU group " + group_ +
+                     " is not viable: other functions in it have drivers of the kernel's";
             return false;
         }
         int container = container_.get();
-        if (ioctl(group_fd_.get(), VFIO_GROUP_SET_CONTAINER, &container) != 0) return fail(error, "VFIO_GROUP_SET_CONTAINER");
-        if (ioctl(container, VFIO_SET_IOMMU, VFIO_TYPE1v2_IOMMU) != 0 && ioctl(container, VFIO_SET_IOMMU, VFIO_TYPE1_IOMMU) != 0)
+        if (ioctl(group_fd_.get(), VFIO_GROUP_SET_CONTAINER, &container) != 0)
+            return fail(error, "VFIO_GROUP_SET_CONTAINER");
+        if (ioctl(container, VFIO_SET_IOMMU, VFIO_TYPE1v2_IOMMU) != 0 &&
+            ioctl(container, VFIO_SET_IOMMU, VFIO_TYPE1_IOMMU) != 0)
             return fail(error, "VFIO_SET_IOMMU (QEMU's intel-iommu needs intremap=on)");
         device_.reset(ioctl(group_fd_.get(), VFIO_GROUP_GET_DEVICE_FD, address.c_str()));
         if (device_.get() < 0) return fail(error, "VFIO_GROUP_GET_DEVICE_FD");
@@ -127,7 +132,8 @@ class PciDevice final : public Device {
         m.iova = PagePool::BUS_BASE;
         m.size = page_pool().bytes();
         if (ioctl(container_.get(), VFIO_IOMMU_MAP_DMA, &m) != 0)
-            return fail(error, "VFIO_IOMMU_MAP_DMA of " + std::to_string(m.size >> 20) + " MiB (more than there is to pin? see --pool)");
+            return fail(error, "VFIO_IOMMU_MAP_DMA of " + std::to_string(m.size >> 20) +
+                                   " MiB (more than there is to pin? see --pool)");
         return true;
     }
 
@@ -145,7 +151,7 @@ class PciDevice final : public Device {
             if (!region(i, &r) || r.size == 0) continue;
             uint32_t bar = 0;
             read_config(0x10 + i * 4, &bar, 4);
-            if ((bar & 1) != 0) continue; // I/O ports
+            if ((bar & 1) != 0) continue;  // I/O ports
             if ((r.flags & VFIO_REGION_INFO_FLAG_MMAP) == 0) {
                 // Too small for a page of its own, or with the MSI-X table: not for the driver.
                 continue;
@@ -215,10 +221,8 @@ class PciDevice final : public Device {
                 if ((poll_fds[i].revents & POLLIN) == 0) continue;
                 uint64_t count;
                 if (read(poll_fds[i].fd, &count, sizeof count) != sizeof count) continue;
-                if (active_index_ == VFIO_PCI_INTX_IRQ_INDEX)
-                    serve_line();
-                else
-                    run_message_interrupt(static_cast<unsigned>(i - 1));
+                if (active_index_ == VFIO_PCI_INTX_IRQ_INDEX) serve_line();
+                else run_message_interrupt(static_cast<unsigned>(i - 1));
             }
         }
     }
@@ -243,13 +247,13 @@ class PciDevice final : public Device {
     std::thread thread_;
 };
 
-} // namespace
+}  // namespace
 
 namespace {
 
 struct PciOptions {
     std::string address;
-    unsigned iommu; // 0 auto, 1 on, 2 off
+    unsigned iommu;  // 0 auto, 1 on, 2 off
     bool messages;
 };
 
@@ -263,7 +267,7 @@ bool parse_options(const std::string &text, PciOptions *out, std::string *error)
     return error->empty();
 }
 
-} // namespace
+}  // namespace
 
 bool pci_needs_physical_memory(const std::string &text, bool *physical, std::string *error) {
     PciOptions o;
@@ -272,20 +276,23 @@ bool pci_needs_physical_memory(const std::string &text, bool *physical, std::str
     bool there = access(("/sys/bus/pci/devices/" + o.address).c_str(), F_OK) == 0;
     *physical = there && (o.iommu == 2 || (o.iommu == 0 && !group));
     if (there && group && o.iommu == 2) {
-        *error = "--device pci=" + o.address + ": iommu=off, but the function is behind an IOMMU (boot without one, or use iommu=on)";
+        *error = "--device pci=" + o.address +
+                 ": iommu=off, but the function is behind an IOMMU (boot without one, or use iommu=on)";
         return false;
     }
     return true;
 }
 
-void allow_huge_shared_memory() { write_file("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "advise"); }
+void allow_huge_shared_memory() {
+    write_file("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "advise");
+}
 
 std::unique_ptr<Device> make_pci_device(const std::string &text, std::string *error) {
     PciOptions o;
     bool physical = false;
     if (!parse_options(text, &o, error) || !pci_needs_physical_memory(text, &physical, error)) return nullptr;
     if (physical) {
-        g_message_interrupts = false; // uio_pci_generic has the line only
+        g_message_interrupts = false;  // uio_pci_generic has the line only
         return make_uio_device(o.address, error);
     }
     g_message_interrupts = o.messages;
@@ -294,4 +301,4 @@ std::unique_ptr<Device> make_pci_device(const std::string &text, std::string *er
     return d;
 }
 
-} // namespace nth
+}  // namespace nth

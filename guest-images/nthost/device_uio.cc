@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// A real PCI function without an IOMMU before it: uio_pci_generic for the interrupt line, BARs and configuration space through
-// /sys, DMA to physical addresses. Quicker than vfio, and nothing watches where the function writes.
+// A real PCI function without an IOMMU before it: uio_pci_generic for the interrupt line, BARs and configuration space
+// through /sys, DMA to physical addresses. Quicker than vfio, and nothing watches where the function writes.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -19,7 +19,8 @@ namespace nth {
 
 namespace {
 
-constexpr uint64_t BAR_BASE = 0x380000000000, BAR_STRIDE = 0x1000000000; // as in device_pci.cc: the driver's names for the BARs
+constexpr uint64_t BAR_BASE = 0x380000000000,
+                   BAR_STRIDE = 0x1000000000;  // as in device_pci.cc: the driver's names for the BARs
 constexpr uint16_t COMMAND_MASTER = 0x0006, COMMAND_INTX_OFF = 0x0400;
 
 class UioDevice final : public Device {
@@ -48,9 +49,9 @@ class UioDevice final : public Device {
         if (f == nullptr) return fail(sys + "/resource");
         unsigned long long first, last, flags;
         for (unsigned i = 0; i < 6 && fscanf(f, "%llx %llx %llx", &first, &last, &flags) == 3; i++) {
-            if ((flags & 0x200) == 0 || last <= first) continue; // not memory
+            if ((flags & 0x200) == 0 || last <= first) continue;  // not memory
             resource_[i].reset(open((sys + "/resource" + std::to_string(i)).c_str(), O_RDWR | O_CLOEXEC));
-            if (resource_[i].get() < 0) continue; // the upper half of a 64-bit BAR
+            if (resource_[i].get() < 0) continue;  // the upper half of a 64-bit BAR
             bars_.push_back({i, BAR_BASE + i * BAR_STRIDE, last - first + 1});
         }
         fclose(f);
@@ -86,7 +87,8 @@ class UioDevice final : public Device {
         if (pread(config_.get(), to, length, offset) < 0) memset(to, 0xff, length);
     }
     void write_config(uint32_t offset, const void *from, uint32_t length) override {
-        if (pwrite(config_.get(), from, length, offset) < 0) note("configuration write at 0x%x: %s", offset, strerror(errno));
+        if (pwrite(config_.get(), from, length, offset) < 0)
+            note("configuration write at 0x%x: %s", offset, strerror(errno));
     }
 
   private:
@@ -108,7 +110,8 @@ class UioDevice final : public Device {
         write_config(4, &command, 2);
     }
 
-    // The kernel closes the line before read() returns; open again, it reports at once if the function still asserts it.
+    // The kernel closes the line before read() returns; open again, it reports at once if the function still asserts
+    // it.
     void interrupt_thread() {
         adopt_system_thread("nt-irq");
         pollfd fds[2] = {{wake_.get(), POLLIN, 0}, {uio_.get(), POLLIN, 0}};
@@ -123,12 +126,12 @@ class UioDevice final : public Device {
     }
 
     Fd config_, uio_, wake_, resource_[6];
-    FutexLock command_lock_; // guards the read-modify-write of the command register
+    FutexLock command_lock_;  // guards the read-modify-write of the command register
     std::atomic<bool> stop_{false}, line_{false};
     std::thread thread_;
 };
 
-} // namespace
+}  // namespace
 
 std::unique_ptr<Device> make_uio_device(const std::string &address, std::string *error) {
     auto d = std::make_unique<UioDevice>();
@@ -136,4 +139,4 @@ std::unique_ptr<Device> make_uio_device(const std::string &address, std::string 
     return d;
 }
 
-} // namespace nth
+}  // namespace nth

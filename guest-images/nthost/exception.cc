@@ -42,7 +42,8 @@ struct ActiveScope {
 [[noreturn]] void unhandled(EXCEPTION_RECORD *record, CONTEXT *context) {
     Thread *t = current();
     if (t->in_kernel() || t->is_system) {
-        bool user_touch = record->ExceptionCode == STATUS_ACCESS_VIOLATION && is_user_address(record->ExceptionInformation[1]) &&
+        bool user_touch = record->ExceptionCode == STATUS_ACCESS_VIOLATION &&
+                          is_user_address(record->ExceptionInformation[1]) &&
                           record->ExceptionInformation[1] >= USER_FIRST;
         const char *name = status_name(record->ExceptionCode);
         set_stack_context(context);
@@ -54,8 +55,8 @@ struct ActiveScope {
                                                             : "reading",
                      (unsigned long long)record->ExceptionInformation[1],
                      user_touch ? " (user memory touched outside __try)" : "", describe_address(context->Rip).c_str());
-        bugcheck(0x1e, "KMODE_EXCEPTION_NOT_HANDLED", "0x%08X %s, at %s", uint32_t(record->ExceptionCode), name ? name : "",
-                 describe_address(context->Rip).c_str());
+        bugcheck(0x1e, "KMODE_EXCEPTION_NOT_HANDLED", "0x%08X %s, at %s", uint32_t(record->ExceptionCode),
+                 name ? name : "", describe_address(context->Rip).c_str());
     }
     // Its process is being ended around it: whatever it still trips over does not matter.
     if (t->terminate) exit_current_thread(t->exit_code);
@@ -73,14 +74,14 @@ struct ActiveScope {
     exit_process(record->ExceptionCode);
 }
 
-} // namespace
+}  // namespace
 
 void restore_context(CONTEXT *context) {
     Thread *t = current();
     uint64_t sp = context->Reg[RSP];
     while (t->active != nullptr && t->active->host_sp < sp) t->active = t->active->outer;
     CallRecord *r = t->record_top();
-    while (r[-1].rsp < sp) r--; // the mark at the start of the stack has rsp ~0
+    while (r[-1].rsp < sp) r--;  // the mark at the start of the stack has rsp ~0
     t->set_record_top(r);
     nth_restore(context);
 }
@@ -173,7 +174,7 @@ void unwind_to(uint64_t target_frame, uint64_t target_ip, EXCEPTION_RECORD *reco
             here.Rip = target_ip;
             restore_context(&here);
         }
-        if (target_frame != 0 && frame.establisher > target_frame) break; // went past it
+        if (target_frame != 0 && frame.establisher > target_frame) break;  // went past it
         here = next;
     }
     if (target_frame == 0) exit_process(record->ExceptionCode);
@@ -192,8 +193,9 @@ int NTAPI c_specific_handler(EXCEPTION_RECORD *record, uint64_t frame, CONTEXT *
             int32_t answer = 1;
             if (s.Handler != 1) {
                 EXCEPTION_POINTERS pointers{record, context};
-                answer = call_pe(reinterpret_cast<int32_t(NTAPI *)(EXCEPTION_POINTERS *, uint64_t)>(d->ImageBase + s.Handler),
-                                 &pointers, frame);
+                answer = call_pe(
+                    reinterpret_cast<int32_t(NTAPI *)(EXCEPTION_POINTERS *, uint64_t)>(d->ImageBase + s.Handler),
+                    &pointers, frame);
             }
             if (answer < 0) return ExceptionContinueExecution;
             if (answer > 0)
@@ -222,7 +224,8 @@ int NTAPI c_specific_handler(EXCEPTION_RECORD *record, uint64_t frame, CONTEXT *
 void raise_exception(EXCEPTION_RECORD *record) {
     Thread *t = current();
     CONTEXT context;
-    if (!context_of_caller(t, &context)) host_bug("exception 0x%08X raised outside an import", uint32_t(record->ExceptionCode));
+    if (!context_of_caller(t, &context))
+        host_bug("exception 0x%08X raised outside an import", uint32_t(record->ExceptionCode));
     if (record->ExceptionAddress == nullptr) record->ExceptionAddress = reinterpret_cast<void *>(context.Rip);
     dispatch_exception(record, &context);
 }
@@ -263,7 +266,8 @@ bool inside_try(Thread *t, const CONTEXT *context) {
 
 // ---- imports of both worlds
 
-static void NTAPI RtlUnwindEx(uint64_t frame, uint64_t ip, EXCEPTION_RECORD *record, uint64_t value, CONTEXT *, void *history) {
+static void NTAPI RtlUnwindEx(uint64_t frame, uint64_t ip, EXCEPTION_RECORD *record, uint64_t value, CONTEXT *,
+                              void *history) {
     CONTEXT start;
     context_of_caller(current(), &start);
     unwind_to(frame, ip, record, value, &start, history);
@@ -290,8 +294,8 @@ static RUNTIME_FUNCTION *NTAPI RtlLookupFunctionEntry(uint64_t pc, uint64_t *bas
     return find_function(*i, pc);
 }
 
-static EXCEPTION_ROUTINE *NTAPI RtlVirtualUnwind(uint32_t type, uint64_t base, uint64_t pc, RUNTIME_FUNCTION *f, CONTEXT *ctx,
-                                                 void **data, uint64_t *establisher, void *) {
+static EXCEPTION_ROUTINE *NTAPI RtlVirtualUnwind(uint32_t type, uint64_t base, uint64_t pc, RUNTIME_FUNCTION *f,
+                                                 CONTEXT *ctx, void **data, uint64_t *establisher, void *) {
     EXCEPTION_ROUTINE *h = virtual_unwind(type, base, pc, f, ctx, data, establisher);
     // libgcc walks until rip is 0: show it the next PE frame, or the end.
     if (!cross_host_frames(current(), ctx)) ctx->Rip = 0;
@@ -304,8 +308,12 @@ static void *NTAPI RtlPcToFileHeader(uint64_t pc, void **base) {
     return *base;
 }
 
-static void NTAPI RtlRaiseException(EXCEPTION_RECORD *record) { raise_exception(record); }
-static void NTAPI RtlRaiseStatus(NTSTATUS status) { raise_status(status); }
+static void NTAPI RtlRaiseException(EXCEPTION_RECORD *record) {
+    raise_exception(record);
+}
+static void NTAPI RtlRaiseStatus(NTSTATUS status) {
+    raise_status(status);
+}
 
 static void NTAPI RaiseException(DWORD code, DWORD flags, DWORD count, const uint64_t *parameters) {
     EXCEPTION_RECORD record{};
@@ -316,19 +324,23 @@ static void NTAPI RaiseException(DWORD code, DWORD flags, DWORD count, const uin
     raise_exception(&record);
 }
 
-static void NTAPI RtlRestoreContext(CONTEXT *context, EXCEPTION_RECORD *) { restore_context(context); }
+static void NTAPI RtlRestoreContext(CONTEXT *context, EXCEPTION_RECORD *) {
+    restore_context(context);
+}
 
-#define UNWIND_FUNCTIONS                                                                                    \
+#define UNWIND_FUNCTIONS                                                                                     \
     FN(RtlUnwindEx), FN(RtlUnwind), FN(RtlCaptureContext), FN(RtlLookupFunctionEntry), FN(RtlVirtualUnwind), \
         FN(RtlPcToFileHeader), LEAF_AS("__C_specific_handler", c_specific_handler)
 
-static const Import kernel_imports[] = {UNWIND_FUNCTIONS, FN_AS("ExRaiseStatus", RtlRaiseStatus), FN(RtlRaiseException)};
+static const Import kernel_imports[] = {UNWIND_FUNCTIONS, FN_AS("ExRaiseStatus", RtlRaiseStatus),
+                                        FN(RtlRaiseException)};
 static const Import kernel32_imports[] = {UNWIND_FUNCTIONS, FN(RaiseException), FN(RtlRestoreContext)};
-static const Import ntdll_imports[] = {UNWIND_FUNCTIONS, FN(RtlRaiseException), FN(RtlRaiseStatus), FN(RtlRestoreContext)};
+static const Import ntdll_imports[] = {UNWIND_FUNCTIONS, FN(RtlRaiseException), FN(RtlRaiseStatus),
+                                       FN(RtlRestoreContext)};
 static const Import msvcrt_imports[] = {LEAF_AS("__C_specific_handler", c_specific_handler)};
 static const ImportTable register_kernel("ntoskrnl.exe", kernel_imports);
 static const ImportTable register_kernel32("kernel32.dll", kernel32_imports);
 static const ImportTable register_ntdll("ntdll.dll", ntdll_imports);
 static const ImportTable register_msvcrt("msvcrt.dll", msvcrt_imports);
 
-} // namespace nth
+}  // namespace nth

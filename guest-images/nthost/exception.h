@@ -27,10 +27,11 @@ void raise_exception(nt::EXCEPTION_RECORD *record);
 [[noreturn]] void restore_context(nt::CONTEXT *context);
 
 // The language handler of compilers with __try: an import that PE files name in their unwind data.
-int NTAPI c_specific_handler(nt::EXCEPTION_RECORD *record, uint64_t frame, nt::CONTEXT *context, nt::DISPATCHER_CONTEXT *dispatcher);
+int NTAPI c_specific_handler(nt::EXCEPTION_RECORD *record, uint64_t frame, nt::CONTEXT *context,
+                             nt::DISPATCHER_CONTEXT *dispatcher);
 
 // Whether the PE code at context (and its callers up to the start of its stack) is inside a __try that would look at an
 // access violation: the verifier's question.
 bool inside_try(Thread *t, const nt::CONTEXT *context);
 
-} // namespace nth
+}  // namespace nth

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "fault.h"
 
+#include <cpuid.h>
+#include <execinfo.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
-#include <cpuid.h>
-#include <execinfo.h>
 
 #include <cstdio>
 #include <cstring>
@@ -26,7 +26,7 @@ extern "C" {
 extern const char nth_safe_copy_begin[], nth_safe_copy_end[], nth_safe_copy_fault[];
 extern const char nth_leaf_begin[], nth_leaf_end[], nth_rep_begin[], nth_rep_end[];
 int nth_safe_copy(void *to, const void *from, size_t size);
-uint64_t nth_rep_min = ~uint64_t{0}; // from this size on copies use rep movsb
+uint64_t nth_rep_min = ~uint64_t{0};  // from this size on copies use rep movsb
 }
 
 namespace nth {
@@ -59,7 +59,8 @@ struct Delivery {
     if (t->in_kernel() && t->irql >= DISPATCH_LEVEL && d->record.ExceptionCode == STATUS_ACCESS_VIOLATION) {
         set_stack_context(&d->context);
         bugcheck(0xd1, "DRIVER_IRQL_NOT_LESS_OR_EQUAL", "%s touched address 0x%llx at IRQL %u",
-                 describe_address(d->context.Rip).c_str(), (unsigned long long)d->record.ExceptionInformation[1], t->irql);
+                 describe_address(d->context.Rip).c_str(), (unsigned long long)d->record.ExceptionInformation[1],
+                 t->irql);
     }
     dispatch_exception(&d->record, &d->context);
 }
@@ -76,9 +77,7 @@ void fill_record(EXCEPTION_RECORD *r, int signal, const mcontext_t &m, const sig
     r->ExceptionAddress = reinterpret_cast<void *>(m.gregs[REG_RIP]);
     switch (signal) {
         case SIGILL: r->ExceptionCode = STATUS_ILLEGAL_INSTRUCTION; return;
-        case SIGTRAP:
-            r->ExceptionCode = m.gregs[REG_TRAPNO] == 1 ? STATUS_SINGLE_STEP : STATUS_BREAKPOINT;
-            return;
+        case SIGTRAP: r->ExceptionCode = m.gregs[REG_TRAPNO] == 1 ? STATUS_SINGLE_STEP : STATUS_BREAKPOINT; return;
         case SIGFPE: r->ExceptionCode = STATUS_INTEGER_DIVIDE_BY_ZERO; return;
         default: break;
     }
@@ -87,7 +86,7 @@ void fill_record(EXCEPTION_RECORD *r, int signal, const mcontext_t &m, const sig
     if (m.gregs[REG_TRAPNO] == 14) {
         r->ExceptionInformation[0] = (m.gregs[REG_ERR] & 16) ? 8 : (m.gregs[REG_ERR] & 2) ? 1 : 0;
         r->ExceptionInformation[1] = reinterpret_cast<uint64_t>(info->si_addr);
-    } else { // general protection: non-canonical address, or a privileged instruction
+    } else {  // general protection: non-canonical address, or a privileged instruction
         r->ExceptionInformation[1] = ~uint64_t{0};
     }
 }
@@ -135,9 +134,7 @@ bool emulate_irql(mcontext_t &m) {
     cpu.rip = static_cast<uint64_t>(m.gregs[REG_RIP]);
     bool ok = emulate_cr8(
         reinterpret_cast<const uint8_t *>(cpu.rip), cpu, []() -> uint64_t { return current()->irql; },
-        [](uint64_t v) {
-            current()->irql = static_cast<KIRQL>(v & 15);
-        });
+        [](uint64_t v) { current()->irql = static_cast<KIRQL>(v & 15); });
     if (!ok) return false;
     for (int i = 0; i < 16; i++) m.gregs[kGreg[i]] = static_cast<greg_t>(cpu.reg[i]);
     m.gregs[REG_RIP] = static_cast<greg_t>(cpu.rip);
@@ -148,8 +145,8 @@ uint32_t *saved_pkru(ucontext_t *uc) {
     return reinterpret_cast<uint32_t *>(reinterpret_cast<uint8_t *>(uc->uc_mcontext.fpregs) + g_pkru_offset);
 }
 
-// The driver (or nthost for it) touched user memory that is closed while it runs. Lets it through for one instruction when
-// the driver is prepared for a fault.
+// The driver (or nthost for it) touched user memory that is closed while it runs. Lets it through for one instruction
+// when the driver is prepared for a fault.
 bool handle_user_touch(ucontext_t *uc, bool in_pe_or_leaf) {
     mcontext_t &m = uc->uc_mcontext;
     if (in_pe_or_leaf) {
@@ -162,7 +159,7 @@ bool handle_user_touch(ucontext_t *uc, bool in_pe_or_leaf) {
         }
         if (t->irql >= DISPATCH_LEVEL || !inside_try(t, &c)) return false;
     }
-    m.gregs[REG_EFL] |= 0x100; // single step: the trap closes it again
+    m.gregs[REG_EFL] |= 0x100;  // single step: the trap closes it again
     *saved_pkru(uc) = 0;
     return true;
 }
@@ -181,7 +178,8 @@ void on_fault(int signal, siginfo_t *info, void *context) {
             if (rip != address && emulate_device(*r, m, address)) return;
     }
     bool leaf = within(rip, nth_leaf_begin, nth_leaf_end);
-    bool pe = image_of(rip) != nullptr || (page_fault && rip == address && t != nullptr && !leaf && is_user_address(rip));
+    bool pe =
+        image_of(rip) != nullptr || (page_fault && rip == address && t != nullptr && !leaf && is_user_address(rip));
     if (g_user_access_watched && t != nullptr) {
         if (page_fault && info->si_code == SEGV_PKUERR && t->in_kernel()) {
             if (handle_user_touch(uc, pe || leaf)) return;
@@ -239,21 +237,23 @@ void on_fault(int signal, siginfo_t *info, void *context) {
         d->context.Reg[RSP] += 8;
     }
     m.gregs[REG_RDI] = static_cast<greg_t>(sp);
-    m.gregs[REG_RSP] = static_cast<greg_t>(sp - 8); // as after a call
+    m.gregs[REG_RSP] = static_cast<greg_t>(sp - 8);  // as after a call
     m.gregs[REG_RIP] = reinterpret_cast<greg_t>(entry);
     m.gregs[REG_EFL] &= ~(0x400 | 0x100);
     if (g_user_access_watched) *saved_pkru(uc) = t->in_kernel() ? g_pkru_denied : 0;
 }
 
 // abort() in nthost or its libraries: say where.
-void on_abort(int signal, siginfo_t *info, void *context) { host_crash(signal, info, static_cast<ucontext_t *>(context)->uc_mcontext); }
+void on_abort(int signal, siginfo_t *info, void *context) {
+    host_crash(signal, info, static_cast<ucontext_t *>(context)->uc_mcontext);
+}
 
 [[noreturn]] void leave_thread() {
     exit_current_thread(current()->exit_code);
 }
 
-// Somebody wants this thread to end or to pause. Only PE code in user mode is interrupted; elsewhere the flags are looked at
-// when the thread gets back there (the sender repeats the signal).
+// Somebody wants this thread to end or to pause. Only PE code in user mode is interrupted; elsewhere the flags are
+// looked at when the thread gets back there (the sender repeats the signal).
 void on_nudge(int, siginfo_t *, void *context) {
     if (g_user_access_watched) write_pkru(0);
     auto *uc = static_cast<ucontext_t *>(context);
@@ -272,13 +272,13 @@ void on_nudge(int, siginfo_t *, void *context) {
 struct SharedData final : MmioPort {
     uint64_t read(uint64_t offset, unsigned size) override {
         uint8_t page[0x400] = {};
-        auto put_time = [&](unsigned at, uint64_t v) { // KSYSTEM_TIME: low, high, high again
+        auto put_time = [&](unsigned at, uint64_t v) {  // KSYSTEM_TIME: low, high, high again
             auto high = static_cast<uint32_t>(v >> 32);
             memcpy(page + at, &v, 8);
             memcpy(page + at + 8, &high, 4);
         };
         uint64_t ns = monotonic_ns();
-        uint32_t multiplier = 15625 << 10; // 15.625 ms a tick, in 2^-24 ms
+        uint32_t multiplier = 15625 << 10;  // 15.625 ms a tick, in 2^-24 ms
         uint32_t version[2] = {5, 2};
         memcpy(page + 4, &multiplier, 4);
         put_time(0x08, ns / 100);
@@ -293,22 +293,22 @@ struct SharedData final : MmioPort {
 };
 SharedData g_shared_data;
 
-} // namespace
+}  // namespace
 
 void install_fault_handlers() {
     add_mmio_range(0xfffff78000000000, 4096, &g_shared_data, 0);
-    struct sigaction sa{};
+    struct sigaction sa {};
     sa.sa_sigaction = on_fault;
     sa.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     for (int s : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP}) sigaction(s, &sa, nullptr);
     sa.sa_sigaction = on_abort;
     sigaction(SIGABRT, &sa, nullptr);
     sa.sa_sigaction = on_nudge;
-    sa.sa_flags = SA_SIGINFO | SA_ONSTACK; // sleeps are to be disturbed: no SA_RESTART
+    sa.sa_flags = SA_SIGINFO | SA_ONSTACK;  // sleeps are to be disturbed: no SA_RESTART
     sigaction(NUDGE_SIGNAL, &sa, nullptr);
     signal(SIGPIPE, SIG_IGN);
     void *warm[2];
-    backtrace(warm, 2); // loads what it needs now, not in a signal handler
+    backtrace(warm, 2);  // loads what it needs now, not in a signal handler
 
     unsigned a, b, c, d;
     bool erms = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & (1u << 9)) != 0;
@@ -325,7 +325,7 @@ void install_fault_handlers() {
 
 int watch_user_access() {
     unsigned a, b, c, d;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (c & (1u << 4)) == 0) return -1; // OSPKE
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (c & (1u << 4)) == 0) return -1;  // OSPKE
     int key = pkey_alloc(0, 0);
     if (key <= 0) return -1;
     __cpuid_count(0xd, 9, a, b, c, d);
@@ -346,4 +346,4 @@ bool copy_to_user(uint64_t to, const void *from, uint64_t size) {
     return nth_safe_copy(reinterpret_cast<void *>(to), from, size) == 0;
 }
 
-} // namespace nth
+}  // namespace nth

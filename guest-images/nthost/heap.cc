@@ -19,8 +19,8 @@ constexpr uint64_t SEGMENT = 1 << 20;
 struct alignas(16) BlockHeader {
     uint32_t state;
     uint16_t size_class;
-    uint16_t offset; // in units of 16: from this header to the block's real start (aligned blocks)
-    uint64_t size;   // as asked for
+    uint16_t offset;  // in units of 16: from this header to the block's real start (aligned blocks)
+    uint64_t size;    // as asked for
 };
 static_assert(sizeof(BlockHeader) == 16);
 
@@ -39,11 +39,11 @@ unsigned class_of(uint64_t n) {
     return c;
 }
 
-} // namespace
+}  // namespace
 
 struct Heap {
     Process *owner;
-    FutexLock lock; // guards all below
+    FutexLock lock;  // guards all below
     BlockHeader *free_list[CLASSES] = {};
     uint64_t segment_at = 0, segment_end = 0;
 };
@@ -54,9 +54,13 @@ Heap *heap_create(Process *owner) {
     return h;
 }
 
-void heap_destroy(Heap *heap) { delete heap; }
+void heap_destroy(Heap *heap) {
+    delete heap;
+}
 
-static BlockHeader *&next_free(BlockHeader *b) { return *reinterpret_cast<BlockHeader **>(b + 1); }
+static BlockHeader *&next_free(BlockHeader *b) {
+    return *reinterpret_cast<BlockHeader **>(b + 1);
+}
 
 static BlockHeader *take(Heap *heap, unsigned c) {
     Locked l(heap->lock);
@@ -67,7 +71,8 @@ static BlockHeader *take(Heap *heap, unsigned c) {
     uint64_t bytes = class_size(c) + sizeof(BlockHeader);
     if (heap->segment_at + bytes > heap->segment_end) {
         uint64_t at = 0, size = SEGMENT;
-        if (!nt_success(memory().allocate(heap->owner, &at, &size, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE))) return nullptr;
+        if (!nt_success(memory().allocate(heap->owner, &at, &size, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE)))
+            return nullptr;
         heap->segment_at = at;
         heap->segment_end = at + size;
     }
@@ -82,7 +87,8 @@ void *heap_allocate(Heap *heap, uint64_t size, bool zero, uint64_t align) {
     BlockHeader *b;
     if (want >= HEAP_LARGE) {
         uint64_t at = 0, bytes = want + sizeof(BlockHeader);
-        if (!nt_success(memory().allocate(heap->owner, &at, &bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE))) return nullptr;
+        if (!nt_success(memory().allocate(heap->owner, &at, &bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE)))
+            return nullptr;
         b = reinterpret_cast<BlockHeader *>(at);
         b->state = BIG;
         zero = false;
@@ -143,7 +149,8 @@ void *heap_reallocate(Heap *heap, void *p, uint64_t size, bool zero) {
     if (p == nullptr) return heap_allocate(heap, size, zero);
     BlockHeader *b = header_of(p);
     if (b == nullptr) return nullptr;
-    if (b->state == USED && b->offset == 0 && size <= class_size(b->size_class) && size * 4 >= class_size(b->size_class)) {
+    if (b->state == USED && b->offset == 0 && size <= class_size(b->size_class) &&
+        size * 4 >= class_size(b->size_class)) {
         if (zero && size > b->size) memset(static_cast<uint8_t *>(p) + b->size, 0, size - b->size);
         b->size = size;
         return p;
@@ -155,7 +162,11 @@ void *heap_reallocate(Heap *heap, void *p, uint64_t size, bool zero) {
     return n;
 }
 
-void *user_malloc(uint64_t size) { return heap_allocate(current()->process->heap, size, false); }
-void user_free(void *p) { heap_free(current()->process->heap, p); }
+void *user_malloc(uint64_t size) {
+    return heap_allocate(current()->process->heap, size, false);
+}
+void user_free(void *p) {
+    heap_free(current()->process->heap, p);
+}
 
-} // namespace nth
+}  // namespace nth

@@ -31,7 +31,7 @@ std::vector<ImportSlot> g_slots;
 uint8_t *g_thunks;
 constexpr size_t THUNK_SIZE = 16;
 
-} // namespace
+}  // namespace
 
 ImportTable::ImportTable(const char *module, std::span<const Import> imports) {
     registered().push_back({module, imports});
@@ -40,7 +40,7 @@ ImportTable::ImportTable(const char *module, std::span<const Import> imports) {
 void prepare_imports() {
     size_t count = 0;
     for (auto &r : registered()) count += r.imports.size();
-    g_slots.reserve(count); // thunks hold addresses of its elements
+    g_slots.reserve(count);  // thunks hold addresses of its elements
     // The thunk jumps with a 32-bit displacement and loads a 32-bit address: both fit as nthost is linked low.
     size_t bytes = page_up(count * THUNK_SIZE);
     void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
@@ -78,7 +78,9 @@ static std::string module_key(std::string_view module) {
     return key;
 }
 
-bool is_builtin_module(std::string_view module) { return g_modules.contains(module_key(module)); }
+bool is_builtin_module(std::string_view module) {
+    return g_modules.contains(module_key(module));
+}
 
 const void *find_import(std::string_view module, std::string_view name) {
     auto m = g_modules.find(module_key(module));
@@ -100,4 +102,4 @@ const ImportSlot *import_of_thunk(uint64_t address) {
     return &g_slots[offset / THUNK_SIZE];
 }
 
-} // namespace nth
+}  // namespace nth

@@ -5,8 +5,8 @@
 // Each source file that implements imports ends in a table and a registration line:
 //     static const Import table[] = {FN(KeSetEvent), LEAF(memcpy, nth_ms_memmove), DATA(MmUserProbeAddress)};
 //     static const ImportTable registered("ntoskrnl.exe", table);
-// FN is called through the record stub (thunk.S), so that it may raise exceptions and call back into PE code. LEAF is entered
-// directly: for functions that do neither. DATA is the address of a variable.
+// FN is called through the record stub (thunk.S), so that it may raise exceptions and call back into PE code. LEAF is
+// entered directly: for functions that do neither. DATA is the address of a variable.
 #pragma once
 
 #include <cstddef>
@@ -51,11 +51,17 @@ std::vector<std::string> list_imports();
 // Name of the import whose thunk contains the address, for stack traces; nullptr: none.
 const ImportSlot *import_of_thunk(uint64_t address);
 
-#define FN(name) {#name, reinterpret_cast<const void *>(&name), ::nth::ImportKind::Recorded}
-#define FN_AS(name, function) {name, reinterpret_cast<const void *>(&function), ::nth::ImportKind::Recorded}
-#define LEAF(name) {#name, reinterpret_cast<const void *>(&name), ::nth::ImportKind::Leaf}
-#define LEAF_AS(name, function) {name, reinterpret_cast<const void *>(&function), ::nth::ImportKind::Leaf}
-#define DATA(name) {#name, &name, ::nth::ImportKind::Data}
-#define DATA_AS(name, variable) {name, &variable, ::nth::ImportKind::Data}
+#define FN(name) \
+    { #name, reinterpret_cast < const void *>(&name), ::nth::ImportKind::Recorded }
+#define FN_AS(name, function) \
+    { name, reinterpret_cast<const void *>(&function), ::nth::ImportKind::Recorded }
+#define LEAF(name) \
+    { #name, reinterpret_cast < const void *>(&name), ::nth::ImportKind::Leaf }
+#define LEAF_AS(name, function) \
+    { name, reinterpret_cast<const void *>(&function), ::nth::ImportKind::Leaf }
+#define DATA(name) \
+    { #name, &name, ::nth::ImportKind::Data }
+#define DATA_AS(name, variable) \
+    { name, &variable, ::nth::ImportKind::Data }
 
-} // namespace nth
+}  // namespace nth

@@ -25,9 +25,11 @@ struct DeviceExtra {
     std::u16string name;
 };
 
-DeviceExtra *extra(DEVICE_OBJECT *d) { return static_cast<DeviceExtra *>(d->DeviceObjectExtension); }
+DeviceExtra *extra(DEVICE_OBJECT *d) {
+    return static_cast<DeviceExtra *>(d->DeviceObjectExtension);
+}
 
-FutexLock g_device_lock; // guards device lists and attachments
+FutexLock g_device_lock;  // guards device lists and attachments
 
 NTSTATUS NTAPI refuse(DEVICE_OBJECT *, IRP *irp) {
     irp->IoStatus.Status = STATUS_INVALID_DEVICE_REQUEST;
@@ -65,8 +67,8 @@ void destroy_file(void *body) {
             irp->Tail.OriginalFileObject = f;
             finish_system_irp(top, irp, nullptr);
             if (object_header(f)->references != 1000)
-                bugcheck(0x18, "REFERENCE_BY_POINTER", "the driver kept a reference to file object %p beyond IRP_MJ_CLOSE",
-                         static_cast<void *>(f));
+                bugcheck(0x18, "REFERENCE_BY_POINTER",
+                         "the driver kept a reference to file object %p beyond IRP_MJ_CLOSE", static_cast<void *>(f));
             object_header(f)->references = 0;
             object_release(top);
             return 0;
@@ -101,9 +103,11 @@ WCHAR *copy_name(const std::u16string &s) {
     return p;
 }
 
-} // namespace
+}  // namespace
 
-void start_io_manager() { g_on_last_file_handle = on_last_handle; }
+void start_io_manager() {
+    g_on_last_file_handle = on_last_handle;
+}
 
 DRIVER_OBJECT *create_driver(const std::string &name, uint64_t image_base, uint64_t image_size) {
     auto *d = static_cast<DRIVER_OBJECT *>(object_allocate(ObjectKind::Driver, sizeof(DRIVER_OBJECT), destroy_driver));
@@ -159,13 +163,16 @@ NTSTATUS create_device(DRIVER_OBJECT *driver, uint32_t extension_size, const UNI
 
 void delete_device(DEVICE_OBJECT *d) {
     if (object_kind(d) != ObjectKind::Device || extra(d)->deleted)
-        bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION", "IoDeleteDevice: %p was deleted before, or is no device", (void *)d);
+        bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION", "IoDeleteDevice: %p was deleted before, or is no device",
+                 (void *)d);
     {
         Locked l(g_device_lock);
         if (d->AttachedDevice != nullptr)
-            bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION", "IoDeleteDevice: another device is still attached to %p", (void *)d);
+            bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION",
+                     "IoDeleteDevice: another device is still attached to %p", (void *)d);
         if (extra(d)->attached_to != nullptr)
-            bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION", "IoDeleteDevice: %p was not detached from the stack first", (void *)d);
+            bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION",
+                     "IoDeleteDevice: %p was not detached from the stack first", (void *)d);
         extra(d)->deleted = true;
         for (DEVICE_OBJECT **p = &d->DriverObject->DeviceObject; *p != nullptr; p = &(*p)->NextDevice)
             if (*p == d) {
@@ -191,7 +198,8 @@ DEVICE_OBJECT *attach_device(DEVICE_OBJECT *source, DEVICE_OBJECT *target) {
 void detach_device(DEVICE_OBJECT *target) {
     Locked l(g_device_lock);
     if (target->AttachedDevice == nullptr)
-        bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION", "IoDetachDevice: nothing is attached to %p", (void *)target);
+        bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION", "IoDetachDevice: nothing is attached to %p",
+                 (void *)target);
     extra(target->AttachedDevice)->attached_to = nullptr;
     target->AttachedDevice = nullptr;
 }
@@ -235,7 +243,7 @@ NTSTATUS io_create_file(Process *p, const std::u16string &name, bool synchronous
     }
     f->Type = 5;
     f->Size = sizeof(FILE_OBJECT);
-    f->DeviceObject = device; // with the reference of resolve()
+    f->DeviceObject = device;  // with the reference of resolve()
     f->Flags = synchronous ? uint32_t{FO_SYNCHRONOUS_IO} : 0;
     f->ReadAccess = (access & 0x80000001) != 0;
     f->WriteAccess = (access & 0x40000002) != 0;
@@ -257,7 +265,7 @@ NTSTATUS io_create_file(Process *p, const std::u16string &name, bool synchronous
         sl->FileObject = f;
         irp->Tail.OriginalFileObject = f;
         sl->Parameters.Create.SecurityContext = &security;
-        sl->Parameters.Create.Options = (1u << 24) | (synchronous ? 0x20 : 0); // FILE_OPEN
+        sl->Parameters.Create.Options = (1u << 24) | (synchronous ? 0x20 : 0);  // FILE_OPEN
         sl->Parameters.Create.ShareAccess = 3;
     });
     object_release(top);
@@ -269,4 +277,4 @@ NTSTATUS io_create_file(Process *p, const std::u16string &name, bool synchronous
     return s;
 }
 
-} // namespace nth
+}  // namespace nth

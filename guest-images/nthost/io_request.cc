@@ -29,16 +29,16 @@ struct Request {
     uint64_t magic = MAGIC;
     std::atomic<int> references{2};
     IRP *irp = nullptr;
-    Process *process = nullptr; // referenced
-    Thread *thread = nullptr;   // referenced; its list holds the IRP
-    FILE_OBJECT *file = nullptr; // referenced, or null for system requests
+    Process *process = nullptr;   // referenced
+    Thread *thread = nullptr;     // referenced; its list holds the IRP
+    FILE_OBJECT *file = nullptr;  // referenced, or null for system requests
     ControlRequest call{};
-    KEVENT *event = nullptr; // referenced
-    void *buffer = nullptr;  // system buffer
-    bool copy_out = false;   // METHOD_BUFFERED: the buffer goes back to the caller
-    MDL *mdl = nullptr;      // locked for direct methods
+    KEVENT *event = nullptr;  // referenced
+    void *buffer = nullptr;   // system buffer
+    bool copy_out = false;    // METHOD_BUFFERED: the buffer goes back to the caller
+    MDL *mdl = nullptr;       // locked for direct methods
     KEVENT done;
-    FutexLock lock; // guards the four below
+    FutexLock lock;  // guards the four below
     bool completed = false, marked_pending = false, returned_pending = false, returned = false;
     NTSTATUS status = 0;
     uint64_t information = 0;
@@ -150,10 +150,8 @@ void finish_request(Request *r, IRP *irp) {
         copy_to_user(r->call.iosb, iosb, sizeof iosb);
     }
     if (r->file != nullptr && (irp->PendingReturned || !error)) {
-        if (r->event != nullptr)
-            set_event(r->event);
-        else
-            set_event(&r->file->Event);
+        if (r->event != nullptr) set_event(r->event);
+        else set_event(&r->file->Event);
     }
     set_event(&r->done);
     release_request(r);
@@ -164,8 +162,9 @@ NTSTATUS send_request(Request *r, DEVICE_OBJECT *top) {
     KIRQL before = current()->irql;
     NTSTATUS s = call_driver(top, r->irp);
     if (current()->irql != before)
-        bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION", "%s: the dispatch routine was called at IRQL %u and returned at %u",
-                 r->what.c_str(), before, current()->irql);
+        bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION",
+                 "%s: the dispatch routine was called at IRQL %u and returned at %u", r->what.c_str(), before,
+                 current()->irql);
     Locked l(r->lock);
     r->returned = true;
     r->returned_status = s;
@@ -179,7 +178,8 @@ NTSTATUS await_request(Request *r) {
     if (s == STATUS_ALERTED) {
         cancel_irp(r->irp);
         if (wait_for_one(&r->done.Header, monotonic_ns() + 10'000'000'000ull) == STATUS_TIMEOUT)
-            bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "%s: not completed within 10 s of its cancellation", r->what.c_str());
+            bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "%s: not completed within 10 s of its cancellation",
+                     r->what.c_str());
     }
     return r->status;
 }
@@ -201,7 +201,7 @@ std::string describe(const IO_STACK_LOCATION *sl) {
     }
 }
 
-} // namespace
+}  // namespace
 
 // ---- IRPs
 
@@ -222,16 +222,20 @@ IRP *allocate_irp(int stack_size, bool from_driver) {
 }
 
 void free_irp(IRP *irp) {
-    if (irp->Type != 6) bugcheck(0x44, "MULTIPLE_IRP_COMPLETE_REQUESTS", "IRP %p was freed twice, or is none", (void *)irp);
+    if (irp->Type != 6)
+        bugcheck(0x44, "MULTIPLE_IRP_COMPLETE_REQUESTS", "IRP %p was freed twice, or is none", (void *)irp);
     irp->Type = 0;
     g_irps--;
     pool_free(irp, IRP_TAG, true);
 }
 
-unsigned outstanding_irps() { return static_cast<unsigned>(g_irps.load()); }
+unsigned outstanding_irps() {
+    return static_cast<unsigned>(g_irps.load());
+}
 
 NTSTATUS call_driver(DEVICE_OBJECT *device, IRP *irp) {
-    if (irp->Type != 6) bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION", "IoCallDriver with %p, which is no IRP", (void *)irp);
+    if (irp->Type != 6)
+        bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION", "IoCallDriver with %p, which is no IRP", (void *)irp);
     if (--irp->CurrentLocation <= 0) bugcheck(0x35, "NO_MORE_IRP_STACK_LOCATIONS", "IRP %p", (void *)irp);
     IO_STACK_LOCATION *sl = --irp->Tail.CurrentStackLocation;
     sl->DeviceObject = device;
@@ -245,7 +249,8 @@ void complete_irp(IRP *irp) {
     if (current()->irql > DISPATCH_LEVEL)
         bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "IoCompleteRequest at IRQL %u", current()->irql);
     if (g_verifier && irp->CancelRoutine != nullptr && irp->CurrentLocation <= irp->StackCount)
-        bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION", "IRP %p was completed with its cancel routine still set", (void *)irp);
+        bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION", "IRP %p was completed with its cancel routine still set",
+                 (void *)irp);
     while (irp->CurrentLocation <= irp->StackCount) {
         IO_STACK_LOCATION *sl = irp->Tail.CurrentStackLocation;
         irp->CurrentLocation++;
@@ -264,7 +269,7 @@ void complete_irp(IRP *irp) {
             current_location(irp)->Control |= SL_PENDING_RETURNED;
         }
     }
-    irp->CurrentLocation = static_cast<CCHAR>(irp->StackCount + 2); // completed: a second time is noticed above
+    irp->CurrentLocation = static_cast<CCHAR>(irp->StackCount + 2);  // completed: a second time is noticed above
     if (Request *r = request_of(irp)) {
         finish_request(r, irp);
         return;
@@ -280,7 +285,8 @@ void complete_irp(IRP *irp) {
     KEVENT *event = irp->UserEvent;
     if (iosb == nullptr && event == nullptr)
         bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION",
-                 "IRP %p, which a driver allocated, was completed without a completion routine that keeps it", (void *)irp);
+                 "IRP %p, which a driver allocated, was completed without a completion routine that keeps it",
+                 (void *)irp);
     if (iosb != nullptr) *iosb = irp->IoStatus;
     free_irp(irp);
     if (event != nullptr) set_event(event);
@@ -299,8 +305,8 @@ bool cancel_irp(IRP *irp) {
     irp->CancelIrql = old;
     call_pe(routine, current_location(irp)->DeviceObject, irp);
     if (current()->irql != old)
-        bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION", "a cancel routine returned at IRQL %u: cancel spin lock not released?",
-                 current()->irql);
+        bugcheck(0xc9, "DRIVER_VERIFIER_IOMANAGER_VIOLATION",
+                 "a cancel routine returned at IRQL %u: cancel spin lock not released?", current()->irql);
     return true;
 }
 
@@ -348,8 +354,7 @@ static NTSTATUS prepare_buffers(Request *r, DEVICE_OBJECT *top) {
     if (method == 3) {
         if (c.major == IRP_MJ_DEVICE_CONTROL)
             sl->Parameters.DeviceIoControl.Type3InputBuffer = reinterpret_cast<void *>(c.input);
-        else if (c.major == IRP_MJ_WRITE)
-            irp->UserBuffer = reinterpret_cast<void *>(c.input);
+        else if (c.major == IRP_MJ_WRITE) irp->UserBuffer = reinterpret_cast<void *>(c.input);
         return STATUS_SUCCESS;
     }
     uint32_t input = method == 1 && c.major == IRP_MJ_WRITE ? 0 : c.input_length;
@@ -357,7 +362,8 @@ static NTSTATUS prepare_buffers(Request *r, DEVICE_OBJECT *top) {
     if (size != 0) {
         r->buffer = pool_allocate(size, BUFFER_TAG, false);
         if (r->buffer == nullptr) return STATUS_INSUFFICIENT_RESOURCES;
-        if (g_verifier) memset(r->buffer, 0xcd, size); // what the driver does not write must not reach the caller unnoticed
+        if (g_verifier)
+            memset(r->buffer, 0xcd, size);  // what the driver does not write must not reach the caller unnoticed
         if (input != 0 && !copy_from_user(r->buffer, c.input, input)) return STATUS_ACCESS_VIOLATION;
         irp->AssociatedIrp.SystemBuffer = r->buffer;
         r->copy_out = method == 0 && c.major != IRP_MJ_WRITE;
@@ -426,7 +432,7 @@ NTSTATUS io_control(const ControlRequest &c, uint64_t *information) {
     if (synchronous) wait_for_one(&c.file->Lock.Header);
     s = send_request(r, top);
     if (s != STATUS_PENDING) {
-        s = r->status; // the copy to the caller may have failed
+        s = r->status;  // the copy to the caller may have failed
         if (information != nullptr) *information = r->information;
     } else if (synchronous) {
         s = await_request(r);
@@ -483,13 +489,15 @@ void cancel_thread_irps(Thread *t) {
         {
             Locked l(t->irp_lock);
             if (list_empty(&t->irps)) return;
-            r = request_of(reinterpret_cast<IRP *>(reinterpret_cast<uint8_t *>(t->irps.Flink) - offsetof(IRP, ThreadListEntry)));
+            r = request_of(
+                reinterpret_cast<IRP *>(reinterpret_cast<uint8_t *>(t->irps.Flink) - offsetof(IRP, ThreadListEntry)));
             r->references++;
         }
         NTSTATUS s = wait_for_one(&r->done.Header, deadline);
         if (s == STATUS_TIMEOUT)
             bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION",
-                     "thread %u ended, and %s was not completed within 10 s of its cancellation", t->id, r->what.c_str());
+                     "thread %u ended, and %s was not completed within 10 s of its cancellation", t->id,
+                     r->what.c_str());
         release_request(r);
     }
 }
@@ -498,10 +506,11 @@ std::string describe_pending_irps(Thread *t) {
     Locked l(t->irp_lock);
     std::string out;
     for (LIST_ENTRY *e = t->irps.Flink; e != &t->irps; e = e->Flink) {
-        Request *r = request_of(reinterpret_cast<IRP *>(reinterpret_cast<uint8_t *>(e) - offsetof(IRP, ThreadListEntry)));
+        Request *r =
+            request_of(reinterpret_cast<IRP *>(reinterpret_cast<uint8_t *>(e) - offsetof(IRP, ThreadListEntry)));
         if (r != nullptr) out += (out.empty() ? "" : ", ") + r->what;
     }
     return out.empty() ? "no IRP is pending; is it in a wait inside the driver?" : "pending: " + out;
 }
 
-} // namespace nth
+}  // namespace nth

@@ -23,13 +23,17 @@ using namespace nt;
 
 namespace {
 
-DWORD NTAPI GetLastError() { return current()->last_error(); }
-void NTAPI SetLastError(DWORD e) { current()->set_last_error(e); }
+DWORD NTAPI GetLastError() {
+    return current()->last_error();
+}
+void NTAPI SetLastError(DWORD e) {
+    current()->set_last_error(e);
+}
 
 DWORD NTAPI FormatMessageA(DWORD flags, const void *, DWORD id, DWORD, char *out, DWORD size, void *) {
     char text[64];
     int n = snprintf(text, sizeof text, "error %u", id);
-    if (flags & 0x100) { // allocate
+    if (flags & 0x100) {  // allocate
         auto *p = static_cast<char *>(user_malloc(n + 1));
         if (p == nullptr) return 0;
         memcpy(p, text, n + 1);
@@ -72,25 +76,39 @@ uint64_t module_handle(const std::string &name) {
     if (i == nullptr) fail(ERROR_MOD_NOT_FOUND);
     return i != nullptr ? i->base : 0;
 }
-uint64_t program_base() { return reinterpret_cast<uint64_t *>(current()->process->peb)[2]; }
-uint64_t NTAPI GetModuleHandleA(const char *name) { return name == nullptr ? program_base() : module_handle(name); }
-uint64_t NTAPI GetModuleHandleW(const WCHAR *name) { return name == nullptr ? program_base() : module_handle(narrow_z(name)); }
+uint64_t program_base() {
+    return reinterpret_cast<uint64_t *>(current()->process->peb)[2];
+}
+uint64_t NTAPI GetModuleHandleA(const char *name) {
+    return name == nullptr ? program_base() : module_handle(name);
+}
+uint64_t NTAPI GetModuleHandleW(const WCHAR *name) {
+    return name == nullptr ? program_base() : module_handle(narrow_z(name));
+}
 
 uint64_t load_library(const std::string &name) {
     if (uint64_t h = builtin_handle(name)) return h;
     ProgramMissing missing;
     Image *i = load_module(current()->process, name, false, &missing);
-    if (!missing.imports.empty()) report_missing_imports(name, missing.imports); // does not return
+    if (!missing.imports.empty()) report_missing_imports(name, missing.imports);  // does not return
     if (i == nullptr) {
         fail(missing.error.rfind("DllMain", 0) == 0 ? DWORD{1114} : DWORD{ERROR_MOD_NOT_FOUND});
         return 0;
     }
     return i->base;
 }
-uint64_t NTAPI LoadLibraryA(const char *name) { return load_library(name); }
-uint64_t NTAPI LoadLibraryW(const WCHAR *name) { return load_library(narrow_z(name)); }
-uint64_t NTAPI LoadLibraryExA(const char *name, HANDLE, DWORD) { return load_library(name); }
-uint64_t NTAPI LoadLibraryExW(const WCHAR *name, HANDLE, DWORD) { return load_library(narrow_z(name)); }
+uint64_t NTAPI LoadLibraryA(const char *name) {
+    return load_library(name);
+}
+uint64_t NTAPI LoadLibraryW(const WCHAR *name) {
+    return load_library(narrow_z(name));
+}
+uint64_t NTAPI LoadLibraryExA(const char *name, HANDLE, DWORD) {
+    return load_library(name);
+}
+uint64_t NTAPI LoadLibraryExW(const WCHAR *name, HANDLE, DWORD) {
+    return load_library(narrow_z(name));
+}
 
 Image *image_by_handle(uint64_t module) {
     Image *i = image_of(module);
@@ -108,10 +126,8 @@ const void *NTAPI GetProcAddress(uint64_t module, const char *name) {
         fail(ERROR_PROC_NOT_FOUND);
         return nullptr;
     }
-    if (const char *builtin = builtin_name(module))
-        p = find_import(builtin, name);
-    else if (Image *i = image_by_handle(module))
-        p = reinterpret_cast<const void *>(find_export(*i, name));
+    if (const char *builtin = builtin_name(module)) p = find_import(builtin, name);
+    else if (Image *i = image_by_handle(module)) p = reinterpret_cast<const void *>(find_export(*i, name));
     if (p == nullptr) fail(ERROR_PROC_NOT_FOUND);
     return p;
 }
@@ -134,7 +150,7 @@ DWORD NTAPI GetModuleFileNameW(uint64_t module, WCHAR *out, DWORD size) {
     return n;
 }
 BOOL NTAPI GetModuleHandleExW(DWORD flags, const WCHAR *name, uint64_t *out) {
-    if (flags & 4) { // from an address
+    if (flags & 4) {  // from an address
         Image *i = image_of(reinterpret_cast<uint64_t>(name));
         *out = i != nullptr ? i->base : 0;
         if (i != nullptr && (flags & 2) == 0) i->references++;
@@ -143,7 +159,9 @@ BOOL NTAPI GetModuleHandleExW(DWORD flags, const WCHAR *name, uint64_t *out) {
     }
     return *out != 0;
 }
-BOOL NTAPI DisableThreadLibraryCalls(uint64_t) { return 1; }
+BOOL NTAPI DisableThreadLibraryCalls(uint64_t) {
+    return 1;
+}
 
 // ---- process
 struct StartupInfoA {
@@ -158,23 +176,37 @@ void NTAPI GetStartupInfoA(StartupInfoA *s) {
     *s = StartupInfoA{};
     s->cb = sizeof *s;
 }
-const char *NTAPI GetCommandLineA() { return current()->process->command_line.c_str(); }
-const WCHAR *NTAPI GetCommandLineW() { return current()->process->command_line_wide.c_str(); }
-void NTAPI ExitProcess(DWORD code) { exit_process(code); }
-BOOL NTAPI IsDebuggerPresent() { return 0; }
-void NTAPI DebugBreak() { note("process %u: DebugBreak()", current()->process->id); }
+const char *NTAPI GetCommandLineA() {
+    return current()->process->command_line.c_str();
+}
+const WCHAR *NTAPI GetCommandLineW() {
+    return current()->process->command_line_wide.c_str();
+}
+void NTAPI ExitProcess(DWORD code) {
+    exit_process(code);
+}
+BOOL NTAPI IsDebuggerPresent() {
+    return 0;
+}
+void NTAPI DebugBreak() {
+    note("process %u: DebugBreak()", current()->process->id);
+}
 void NTAPI OutputDebugStringA(const char *text) {
     size_t n = strlen(text);
     while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r')) n--;
     note("debug[%u]: %.*s", current()->process->id, static_cast<int>(n), text);
 }
-void NTAPI OutputDebugStringW(const WCHAR *text) { OutputDebugStringA(narrow_z(text).c_str()); }
+void NTAPI OutputDebugStringW(const WCHAR *text) {
+    OutputDebugStringA(narrow_z(text).c_str());
+}
 void *NTAPI SetUnhandledExceptionFilter(int32_t(NTAPI *f)(EXCEPTION_POINTERS *)) {
     auto *old = reinterpret_cast<void *>(current()->process->unhandled_filter);
     current()->process->unhandled_filter = f;
     return old;
 }
-int32_t NTAPI UnhandledExceptionFilter(EXCEPTION_POINTERS *) { return 1; }
+int32_t NTAPI UnhandledExceptionFilter(EXCEPTION_POINTERS *) {
+    return 1;
+}
 void *NTAPI AddVectoredExceptionHandler(DWORD first, void *f) {
     Process *p = current()->process;
     Locked l(p->lock);
@@ -186,8 +218,12 @@ DWORD NTAPI RemoveVectoredExceptionHandler(void *f) {
     Locked l(p->lock);
     return std::erase(p->vectored, f) != 0;
 }
-DWORD NTAPI SetErrorMode(DWORD) { return 0; }
-DWORD NTAPI GetVersion() { return 0x0ece0205; } // 5.2, build 3790
+DWORD NTAPI SetErrorMode(DWORD) {
+    return 0;
+}
+DWORD NTAPI GetVersion() {
+    return 0x0ece0205;
+}  // 5.2, build 3790
 struct OsVersion {
     DWORD size, major, minor, build, platform;
 };
@@ -223,11 +259,17 @@ BOOL NTAPI GetProcessAffinityMask(HANDLE, uint64_t *process, uint64_t *system) {
     *process = *system = s.mask;
     return 1;
 }
-BOOL NTAPI SetProcessAffinityMask(HANDLE, uint64_t) { return 1; }
+BOOL NTAPI SetProcessAffinityMask(HANDLE, uint64_t) {
+    return 1;
+}
 
 // ---- time
-DWORD NTAPI GetTickCount() { return static_cast<DWORD>(monotonic_ns() / 1000000); }
-uint64_t NTAPI GetTickCount64() { return monotonic_ns() / 1000000; }
+DWORD NTAPI GetTickCount() {
+    return static_cast<DWORD>(monotonic_ns() / 1000000);
+}
+uint64_t NTAPI GetTickCount64() {
+    return monotonic_ns() / 1000000;
+}
 BOOL NTAPI QueryPerformanceCounter(int64_t *v) {
     *v = static_cast<int64_t>(monotonic_ns());
     return 1;
@@ -244,8 +286,9 @@ struct SystemTime {
     uint16_t year, month, weekday, day, hour, minute, second, milliseconds;
 };
 void fill_time(SystemTime *s, const struct tm &t, unsigned ms) {
-    *s = {static_cast<uint16_t>(t.tm_year + 1900), static_cast<uint16_t>(t.tm_mon + 1), static_cast<uint16_t>(t.tm_wday),
-          static_cast<uint16_t>(t.tm_mday),        static_cast<uint16_t>(t.tm_hour),    static_cast<uint16_t>(t.tm_min),
+    *s = {static_cast<uint16_t>(t.tm_year + 1900), static_cast<uint16_t>(t.tm_mon + 1),
+          static_cast<uint16_t>(t.tm_wday),        static_cast<uint16_t>(t.tm_mday),
+          static_cast<uint16_t>(t.tm_hour),        static_cast<uint16_t>(t.tm_min),
           static_cast<uint16_t>(t.tm_sec),         static_cast<uint16_t>(ms)};
 }
 BOOL NTAPI FileTimeToSystemTime(const uint64_t *ft, SystemTime *s) {
@@ -261,8 +304,12 @@ void NTAPI GetSystemTime(SystemTime *s) {
     uint64_t now = system_time();
     FileTimeToSystemTime(&now, s);
 }
-BOOL NTAPI SetSystemTime(const SystemTime *) { return fail(1314); } // a privilege is not held
-void NTAPI GetLocalTime(SystemTime *s) { GetSystemTime(s); }
+BOOL NTAPI SetSystemTime(const SystemTime *) {
+    return fail(1314);
+}  // a privilege is not held
+void NTAPI GetLocalTime(SystemTime *s) {
+    GetSystemTime(s);
+}
 DWORD NTAPI GetTimeZoneInformation(void *out) {
     memset(out, 0, 172);
     return 0;
@@ -325,7 +372,8 @@ int NTAPI MultiByteToWideChar(DWORD, DWORD, const char *in, int length, WCHAR *o
     memcpy(out, w.c_str(), n * 2);
     return n;
 }
-int NTAPI WideCharToMultiByte(DWORD, DWORD, const WCHAR *in, int length, char *out, int size, const char *, BOOL *used_default) {
+int NTAPI WideCharToMultiByte(DWORD, DWORD, const WCHAR *in, int length, char *out, int size, const char *,
+                              BOOL *used_default) {
     bool terminated = length < 0;
     std::string s = terminated ? narrow_z(in) : narrow(in, length);
     int n = static_cast<int>(s.size()) + (terminated ? 1 : 0);
@@ -335,38 +383,113 @@ int NTAPI WideCharToMultiByte(DWORD, DWORD, const WCHAR *in, int length, char *o
     memcpy(out, s.c_str(), n);
     return n;
 }
-BOOL NTAPI IsDBCSLeadByteEx(DWORD, UCHAR) { return 0; }
-DWORD NTAPI GetACP() { return 65001; }
-int NTAPI lstrlenA(const char *s) { return s != nullptr ? static_cast<int>(strlen(s)) : 0; }
-int NTAPI lstrlenW(const WCHAR *s) { return s != nullptr ? static_cast<int>(std::char_traits<char16_t>::length(s)) : 0; }
-int NTAPI lstrcmpiA(const char *a, const char *b) { return strcasecmp(a, b); }
+BOOL NTAPI IsDBCSLeadByteEx(DWORD, UCHAR) {
+    return 0;
+}
+DWORD NTAPI GetACP() {
+    return 65001;
+}
+int NTAPI lstrlenA(const char *s) {
+    return s != nullptr ? static_cast<int>(strlen(s)) : 0;
+}
+int NTAPI lstrlenW(const WCHAR *s) {
+    return s != nullptr ? static_cast<int>(std::char_traits<char16_t>::length(s)) : 0;
+}
+int NTAPI lstrcmpiA(const char *a, const char *b) {
+    return strcasecmp(a, b);
+}
 
 // ---- console
-BOOL NTAPI SetConsoleCtrlHandler(void *, BOOL) { return 1; }
-BOOL NTAPI GetConsoleMode(HANDLE, DWORD *) { return fail(ERROR_INVALID_HANDLE); }
-BOOL NTAPI SetConsoleMode(HANDLE, DWORD) { return fail(ERROR_INVALID_HANDLE); }
-BOOL NTAPI GetConsoleScreenBufferInfo(HANDLE, void *) { return fail(ERROR_INVALID_HANDLE); }
-BOOL NTAPI SetConsoleTextAttribute(HANDLE, uint16_t) { return fail(ERROR_INVALID_HANDLE); }
-BOOL NTAPI SetConsoleOutputCP(DWORD) { return 1; }
+BOOL NTAPI SetConsoleCtrlHandler(void *, BOOL) {
+    return 1;
+}
+BOOL NTAPI GetConsoleMode(HANDLE, DWORD *) {
+    return fail(ERROR_INVALID_HANDLE);
+}
+BOOL NTAPI SetConsoleMode(HANDLE, DWORD) {
+    return fail(ERROR_INVALID_HANDLE);
+}
+BOOL NTAPI GetConsoleScreenBufferInfo(HANDLE, void *) {
+    return fail(ERROR_INVALID_HANDLE);
+}
+BOOL NTAPI SetConsoleTextAttribute(HANDLE, uint16_t) {
+    return fail(ERROR_INVALID_HANDLE);
+}
+BOOL NTAPI SetConsoleOutputCP(DWORD) {
+    return 1;
+}
 
 const Import imports[] = {
-    FN(GetLastError), FN(SetLastError), FN(FormatMessageA), FN(LocalFree), FN(LocalAlloc), FN(GetModuleHandleA),
-    FN(GetModuleHandleW), FN(LoadLibraryA), FN(LoadLibraryW), FN(LoadLibraryExA), FN(LoadLibraryExW), FN(FreeLibrary),
-    FN(GetProcAddress), FN(GetModuleFileNameA), FN(GetModuleFileNameW), FN(GetModuleHandleExW), FN(DisableThreadLibraryCalls),
-    FN(GetStartupInfoA), FN_AS("GetStartupInfoW", GetStartupInfoA), FN(GetCommandLineA), FN(GetCommandLineW), FN(ExitProcess),
-    FN(IsDebuggerPresent), FN(DebugBreak), FN(OutputDebugStringA), FN(OutputDebugStringW), FN(SetUnhandledExceptionFilter),
-    FN(UnhandledExceptionFilter), FN(AddVectoredExceptionHandler), FN(RemoveVectoredExceptionHandler), FN(SetErrorMode),
-    FN(GetVersion), FN(GetVersionExA), FN_AS("GetVersionExW", GetVersionExA), FN(GetSystemInfo),
-    FN_AS("GetNativeSystemInfo", GetSystemInfo), FN(GetProcessAffinityMask), FN(SetProcessAffinityMask), FN(GetTickCount),
-    FN(GetTickCount64), FN(QueryPerformanceCounter), FN(QueryPerformanceFrequency), FN(GetSystemTimeAsFileTime),
-    FN(FileTimeToSystemTime), FN(GetSystemTime), FN(GetLocalTime), FN(SetSystemTime), FN(GetTimeZoneInformation), FN(GetProcessTimes),
-    FN(GetThreadTimes), FN(GetSystemTimeAdjustment), FN(GetEnvironmentVariableA), FN(SetEnvironmentVariableA),
-    FN(GetEnvironmentVariableW), FN(MultiByteToWideChar), FN(WideCharToMultiByte), FN(IsDBCSLeadByteEx), FN(GetACP),
-    FN(lstrlenA), FN(lstrlenW), FN(lstrcmpiA), FN(SetConsoleCtrlHandler), FN(GetConsoleMode), FN(SetConsoleMode),
-    FN(GetConsoleScreenBufferInfo), FN(SetConsoleTextAttribute), FN(SetConsoleOutputCP),
+    FN(GetLastError),
+    FN(SetLastError),
+    FN(FormatMessageA),
+    FN(LocalFree),
+    FN(LocalAlloc),
+    FN(GetModuleHandleA),
+    FN(GetModuleHandleW),
+    FN(LoadLibraryA),
+    FN(LoadLibraryW),
+    FN(LoadLibraryExA),
+    FN(LoadLibraryExW),
+    FN(FreeLibrary),
+    FN(GetProcAddress),
+    FN(GetModuleFileNameA),
+    FN(GetModuleFileNameW),
+    FN(GetModuleHandleExW),
+    FN(DisableThreadLibraryCalls),
+    FN(GetStartupInfoA),
+    FN_AS("GetStartupInfoW", GetStartupInfoA),
+    FN(GetCommandLineA),
+    FN(GetCommandLineW),
+    FN(ExitProcess),
+    FN(IsDebuggerPresent),
+    FN(DebugBreak),
+    FN(OutputDebugStringA),
+    FN(OutputDebugStringW),
+    FN(SetUnhandledExceptionFilter),
+    FN(UnhandledExceptionFilter),
+    FN(AddVectoredExceptionHandler),
+    FN(RemoveVectoredExceptionHandler),
+    FN(SetErrorMode),
+    FN(GetVersion),
+    FN(GetVersionExA),
+    FN_AS("GetVersionExW", GetVersionExA),
+    FN(GetSystemInfo),
+    FN_AS("GetNativeSystemInfo", GetSystemInfo),
+    FN(GetProcessAffinityMask),
+    FN(SetProcessAffinityMask),
+    FN(GetTickCount),
+    FN(GetTickCount64),
+    FN(QueryPerformanceCounter),
+    FN(QueryPerformanceFrequency),
+    FN(GetSystemTimeAsFileTime),
+    FN(FileTimeToSystemTime),
+    FN(GetSystemTime),
+    FN(GetLocalTime),
+    FN(SetSystemTime),
+    FN(GetTimeZoneInformation),
+    FN(GetProcessTimes),
+    FN(GetThreadTimes),
+    FN(GetSystemTimeAdjustment),
+    FN(GetEnvironmentVariableA),
+    FN(SetEnvironmentVariableA),
+    FN(GetEnvironmentVariableW),
+    FN(MultiByteToWideChar),
+    FN(WideCharToMultiByte),
+    FN(IsDBCSLeadByteEx),
+    FN(GetACP),
+    FN(lstrlenA),
+    FN(lstrlenW),
+    FN(lstrcmpiA),
+    FN(SetConsoleCtrlHandler),
+    FN(GetConsoleMode),
+    FN(SetConsoleMode),
+    FN(GetConsoleScreenBufferInfo),
+    FN(SetConsoleTextAttribute),
+    FN(SetConsoleOutputCP),
 };
 const ImportTable registered("kernel32.dll", imports);
 
-} // namespace
+}  // namespace
 
-} // namespace nth
+}  // namespace nth

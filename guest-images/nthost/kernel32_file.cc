@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// kernel32.dll: files. \\.\Name goes to the driver, everything else to the host's file system; the standard handles are the
-// host's standard streams.
+// kernel32.dll: files. \\.\Name goes to the driver, everything else to the host's file system; the standard handles are
+// the host's standard streams.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,12 +29,12 @@ struct HostFile {
 };
 
 struct Overlapped {
-    uint64_t status, information; // Internal, InternalHigh
+    uint64_t status, information;  // Internal, InternalHigh
     uint32_t offset, offset_high;
     uint64_t event;
 };
 
-constexpr uint64_t STD_BASE = ~uint64_t{0} - 9; // -10, -11, -12
+constexpr uint64_t STD_BASE = ~uint64_t{0} - 9;  // -10, -11, -12
 int std_fd(uint64_t h) {
     uint64_t i = STD_BASE - h;
     return i <= 2 ? static_cast<int>(i) : -1;
@@ -129,12 +129,13 @@ BOOL driver_request(FILE_OBJECT *file, ControlRequest r, DWORD *returned, Overla
     return fail_status(s);
 }
 
-BOOL NTAPI DeviceIoControl(uint64_t h, DWORD code, uint64_t input, DWORD input_length, uint64_t output, DWORD output_length,
-                           DWORD *returned, Overlapped *o) {
+BOOL NTAPI DeviceIoControl(uint64_t h, DWORD code, uint64_t input, DWORD input_length, uint64_t output,
+                           DWORD output_length, DWORD *returned, Overlapped *o) {
     auto file = user_object<FILE_OBJECT>(h, ObjectKind::File);
     if (!file) return 0;
-    return driver_request(file.get(),
-                          {nullptr, IRP_MJ_DEVICE_CONTROL, code, input, input_length, output, output_length, 0, 0, nullptr}, returned, o);
+    return driver_request(
+        file.get(), {nullptr, IRP_MJ_DEVICE_CONTROL, code, input, input_length, output, output_length, 0, 0, nullptr},
+        returned, o);
 }
 
 BOOL NTAPI ReadFile(uint64_t h, void *p, DWORD n, DWORD *done, Overlapped *o) {
@@ -144,10 +145,13 @@ BOOL NTAPI ReadFile(uint64_t h, void *p, DWORD n, DWORD *done, Overlapped *o) {
         if (!any) return 0;
         if (object_kind(any.get()) == ObjectKind::File)
             return driver_request(static_cast<FILE_OBJECT *>(any.get()),
-                                  {nullptr, IRP_MJ_READ, 0, 0, 0, reinterpret_cast<uint64_t>(p), n, 0, 0, nullptr}, done, o);
+                                  {nullptr, IRP_MJ_READ, 0, 0, 0, reinterpret_cast<uint64_t>(p), n, 0, 0, nullptr},
+                                  done, o);
         if (object_kind(any.get()) != ObjectKind::HostFile) return fail(ERROR_INVALID_HANDLE);
         fd = static_cast<HostFile *>(any.get())->fd;
-        ssize_t r = o != nullptr ? pread(fd, p, n, static_cast<off_t>(uint64_t{o->offset} | uint64_t{o->offset_high} << 32)) : read(fd, p, n);
+        ssize_t r = o != nullptr
+                        ? pread(fd, p, n, static_cast<off_t>(uint64_t{o->offset} | uint64_t{o->offset_high} << 32))
+                        : read(fd, p, n);
         if (r < 0) return fail(error_of(errno));
         if (done != nullptr) *done = static_cast<DWORD>(r);
         return 1;
@@ -165,7 +169,8 @@ BOOL NTAPI WriteFile(uint64_t h, const void *p, DWORD n, DWORD *done, Overlapped
         if (!any) return 0;
         if (object_kind(any.get()) == ObjectKind::File)
             return driver_request(static_cast<FILE_OBJECT *>(any.get()),
-                                  {nullptr, IRP_MJ_WRITE, 0, reinterpret_cast<uint64_t>(p), n, 0, 0, 0, 0, nullptr}, done, o);
+                                  {nullptr, IRP_MJ_WRITE, 0, reinterpret_cast<uint64_t>(p), n, 0, 0, 0, 0, nullptr},
+                                  done, o);
         if (object_kind(any.get()) != ObjectKind::HostFile) return fail(ERROR_INVALID_HANDLE);
         fd = static_cast<HostFile *>(any.get())->fd;
     }
@@ -208,10 +213,12 @@ BOOL NTAPI CancelIoEx(uint64_t h, Overlapped *o) {
 
 // ---- host files
 uint64_t NTAPI GetStdHandle(DWORD which) {
-    DWORD i = 0xfffffff6 - which; // -10, -11, -12
+    DWORD i = 0xfffffff6 - which;  // -10, -11, -12
     return i <= 2 ? STD_BASE - i : INVALID_HANDLE;
 }
-BOOL NTAPI SetStdHandle(DWORD, uint64_t) { return 1; }
+BOOL NTAPI SetStdHandle(DWORD, uint64_t) {
+    return 1;
+}
 DWORD NTAPI GetFileType(uint64_t h) {
     struct stat st;
     int fd = std_fd(h);
@@ -249,16 +256,26 @@ BOOL NTAPI SetEndOfFile(uint64_t h) {
     auto f = user_object<HostFile>(h, ObjectKind::HostFile);
     return f && ftruncate(f->fd, lseek(f->fd, 0, SEEK_CUR)) == 0;
 }
-BOOL NTAPI FlushFileBuffers(uint64_t) { return 1; }
-BOOL NTAPI DeleteFileA(const char *name) { return unlink(host_path(name).c_str()) == 0 ? 1 : fail(error_of(errno)); }
-BOOL NTAPI DeleteFileW(const WCHAR *name) { return DeleteFileA(narrow_z(name).c_str()); }
+BOOL NTAPI FlushFileBuffers(uint64_t) {
+    return 1;
+}
+BOOL NTAPI DeleteFileA(const char *name) {
+    return unlink(host_path(name).c_str()) == 0 ? 1 : fail(error_of(errno));
+}
+BOOL NTAPI DeleteFileW(const WCHAR *name) {
+    return DeleteFileA(narrow_z(name).c_str());
+}
 DWORD NTAPI GetFileAttributesA(const char *name) {
     struct stat st;
     if (stat(host_path(name).c_str(), &st) != 0) return fail(error_of(errno)), 0xffffffff;
     return S_ISDIR(st.st_mode) ? 0x10 : 0x80;
 }
-DWORD NTAPI GetFileAttributesW(const WCHAR *name) { return GetFileAttributesA(narrow_z(name).c_str()); }
-BOOL NTAPI CreateDirectoryA(const char *name, void *) { return mkdir(host_path(name).c_str(), 0777) == 0 ? 1 : fail(error_of(errno)); }
+DWORD NTAPI GetFileAttributesW(const WCHAR *name) {
+    return GetFileAttributesA(narrow_z(name).c_str());
+}
+BOOL NTAPI CreateDirectoryA(const char *name, void *) {
+    return mkdir(host_path(name).c_str(), 0777) == 0 ? 1 : fail(error_of(errno));
+}
 BOOL NTAPI RemoveDirectoryW(const WCHAR *name) {
     return rmdir(host_path(narrow_z(name)).c_str()) == 0 ? 1 : fail(error_of(errno));
 }
@@ -290,7 +307,9 @@ DWORD NTAPI GetFullPathNameW(const WCHAR *name, DWORD size, WCHAR *out, WCHAR **
     if (part != nullptr) *part = out + t.rfind(u'/') + 1;
     return static_cast<DWORD>(t.size());
 }
-BOOL NTAPI WriteConsoleA(uint64_t h, const void *p, DWORD n, DWORD *done, void *) { return WriteFile(h, p, n, done, nullptr); }
+BOOL NTAPI WriteConsoleA(uint64_t h, const void *p, DWORD n, DWORD *done, void *) {
+    return WriteFile(h, p, n, done, nullptr);
+}
 BOOL NTAPI WriteConsoleW(uint64_t h, const WCHAR *p, DWORD n, DWORD *done, void *) {
     std::string s = narrow(p, n);
     DWORD x;
@@ -300,14 +319,15 @@ BOOL NTAPI WriteConsoleW(uint64_t h, const WCHAR *p, DWORD n, DWORD *done, void 
 }
 
 const Import imports[] = {
-    FN(CreateFileA), FN(CreateFileW), FN(DeviceIoControl), FN(ReadFile), FN(WriteFile), FN(GetOverlappedResult), FN(CancelIo),
-    FN(CancelIoEx), FN(GetStdHandle), FN(SetStdHandle), FN(GetFileType), FN(GetFileSizeEx), FN(GetFileSize), FN(SetFilePointerEx),
-    FN(SetFilePointer), FN(SetEndOfFile), FN(FlushFileBuffers), FN(DeleteFileA), FN(DeleteFileW), FN(GetFileAttributesA),
-    FN(GetFileAttributesW), FN(CreateDirectoryA), FN(RemoveDirectoryW), FN(MoveFileExW), FN(GetCurrentDirectoryA), FN(GetTempPathW),
-    FN(GetFullPathNameW), FN(WriteConsoleA), FN(WriteConsoleW),
+    FN(CreateFileA),         FN(CreateFileW),      FN(DeviceIoControl),  FN(ReadFile),         FN(WriteFile),
+    FN(GetOverlappedResult), FN(CancelIo),         FN(CancelIoEx),       FN(GetStdHandle),     FN(SetStdHandle),
+    FN(GetFileType),         FN(GetFileSizeEx),    FN(GetFileSize),      FN(SetFilePointerEx), FN(SetFilePointer),
+    FN(SetEndOfFile),        FN(FlushFileBuffers), FN(DeleteFileA),      FN(DeleteFileW),      FN(GetFileAttributesA),
+    FN(GetFileAttributesW),  FN(CreateDirectoryA), FN(RemoveDirectoryW), FN(MoveFileExW),      FN(GetCurrentDirectoryA),
+    FN(GetTempPathW),        FN(GetFullPathNameW), FN(WriteConsoleA),    FN(WriteConsoleW),
 };
 const ImportTable registered("kernel32.dll", imports);
 
-} // namespace
+}  // namespace
 
-} // namespace nth
+}  // namespace nth

@@ -32,7 +32,9 @@ BOOL free_in(Process *p, uint64_t address, uint64_t size, DWORD type) {
     NTSTATUS s = free_virtual_memory(p, &address, &size, type);
     return nt_success(s) ? 1 : fail_status(s);
 }
-BOOL NTAPI VirtualFree(uint64_t address, uint64_t size, DWORD type) { return free_in(current()->process, address, size, type); }
+BOOL NTAPI VirtualFree(uint64_t address, uint64_t size, DWORD type) {
+    return free_in(current()->process, address, size, type);
+}
 BOOL NTAPI VirtualFreeEx(uint64_t h, uint64_t address, uint64_t size, DWORD type) {
     auto p = user_object<Process>(h, ObjectKind::Process);
     return p ? free_in(p.get(), address, size, type) : 0;
@@ -62,14 +64,18 @@ uint64_t NTAPI VirtualQueryEx(uint64_t h, uint64_t address, MemoryInformation *o
 BOOL NTAPI VirtualLock(uint64_t address, uint64_t size) {
     return memory().accessible(current()->process, address, size, false) ? 1 : fail(ERROR_INVALID_ADDRESS);
 }
-BOOL NTAPI VirtualUnlock(uint64_t address, uint64_t size) { return VirtualLock(address, size); }
+BOOL NTAPI VirtualUnlock(uint64_t address, uint64_t size) {
+    return VirtualLock(address, size);
+}
 BOOL NTAPI IsBadReadPtr(uint64_t address, uint64_t size) {
     return size != 0 && !memory().accessible(current()->process, address, size, false);
 }
 BOOL NTAPI IsBadWritePtr(uint64_t address, uint64_t size) {
     return size != 0 && !memory().accessible(current()->process, address, size, true);
 }
-BOOL NTAPI FlushInstructionCache(uint64_t, void *, uint64_t) { return 1; }
+BOOL NTAPI FlushInstructionCache(uint64_t, void *, uint64_t) {
+    return 1;
+}
 struct MemoryStatusEx {
     DWORD length, load;
     uint64_t total, available, total_file, available_file, total_virtual, available_virtual, extended;
@@ -83,7 +89,8 @@ BOOL NTAPI GlobalMemoryStatusEx(MemoryStatusEx *m) {
 }
 
 // ---- NT names
-NTSTATUS NTAPI NtAllocateVirtualMemory(uint64_t h, uint64_t *address, uint64_t, uint64_t *size, ULONG type, ULONG protection) {
+NTSTATUS NTAPI NtAllocateVirtualMemory(uint64_t h, uint64_t *address, uint64_t, uint64_t *size, ULONG type,
+                                       ULONG protection) {
     auto p = user_object<Process>(h, ObjectKind::Process);
     return p ? memory().allocate(p.get(), address, size, type, protection) : STATUS_INVALID_HANDLE;
 }
@@ -97,41 +104,88 @@ NTSTATUS NTAPI NtProtectVirtualMemory(uint64_t h, uint64_t *address, uint64_t *s
 }
 
 // ---- heaps
-Heap *NTAPI GetProcessHeap() { return current()->process->heap; }
-Heap *NTAPI HeapCreate(DWORD, uint64_t, uint64_t) { return heap_create(current()->process); }
+Heap *NTAPI GetProcessHeap() {
+    return current()->process->heap;
+}
+Heap *NTAPI HeapCreate(DWORD, uint64_t, uint64_t) {
+    return heap_create(current()->process);
+}
 BOOL NTAPI HeapDestroy(Heap *h) {
     heap_destroy(h);
     return 1;
 }
-void *NTAPI HeapAlloc(Heap *h, DWORD flags, uint64_t size) { return heap_allocate(h, size, (flags & 8) != 0); }
-BOOL NTAPI HeapFree(Heap *h, DWORD, void *p) { return heap_free(h, p); }
-void *NTAPI HeapReAlloc(Heap *h, DWORD flags, void *p, uint64_t size) { return heap_reallocate(h, p, size, (flags & 8) != 0); }
-uint64_t NTAPI HeapSize(Heap *h, DWORD, void *p) { return heap_size(h, p); }
-BOOL NTAPI HeapValidate(Heap *h, DWORD, void *p) { return p == nullptr || heap_size(h, p) != ~uint64_t{0}; }
-uint64_t NTAPI HeapCompact(Heap *, DWORD) { return HEAP_LARGE; }
-BOOL NTAPI HeapSetInformation(Heap *, int, void *, uint64_t) { return 1; }
-void *NTAPI GlobalAlloc(DWORD flags, uint64_t size) { return heap_allocate(current()->process->heap, size, (flags & 0x40) != 0); }
+void *NTAPI HeapAlloc(Heap *h, DWORD flags, uint64_t size) {
+    return heap_allocate(h, size, (flags & 8) != 0);
+}
+BOOL NTAPI HeapFree(Heap *h, DWORD, void *p) {
+    return heap_free(h, p);
+}
+void *NTAPI HeapReAlloc(Heap *h, DWORD flags, void *p, uint64_t size) {
+    return heap_reallocate(h, p, size, (flags & 8) != 0);
+}
+uint64_t NTAPI HeapSize(Heap *h, DWORD, void *p) {
+    return heap_size(h, p);
+}
+BOOL NTAPI HeapValidate(Heap *h, DWORD, void *p) {
+    return p == nullptr || heap_size(h, p) != ~uint64_t{0};
+}
+uint64_t NTAPI HeapCompact(Heap *, DWORD) {
+    return HEAP_LARGE;
+}
+BOOL NTAPI HeapSetInformation(Heap *, int, void *, uint64_t) {
+    return 1;
+}
+void *NTAPI GlobalAlloc(DWORD flags, uint64_t size) {
+    return heap_allocate(current()->process->heap, size, (flags & 0x40) != 0);
+}
 void *NTAPI GlobalFree(void *p) {
     if (p != nullptr) user_free(p);
     return nullptr;
 }
 
 const Import imports[] = {
-    FN(VirtualAlloc), FN(VirtualAllocEx), FN(VirtualFree), FN(VirtualFreeEx), FN(VirtualProtect), FN(VirtualProtectEx),
-    FN(VirtualQuery), FN(VirtualQueryEx), FN(VirtualLock), FN(VirtualUnlock), FN(IsBadReadPtr), FN(IsBadWritePtr),
-    FN(FlushInstructionCache), FN(GlobalMemoryStatusEx), FN(GetProcessHeap), FN(HeapCreate), FN(HeapDestroy), FN(HeapAlloc),
-    FN(HeapFree), FN(HeapReAlloc), FN(HeapSize), FN(HeapValidate), FN(HeapCompact), FN(HeapSetInformation), FN(GlobalAlloc),
+    FN(VirtualAlloc),
+    FN(VirtualAllocEx),
+    FN(VirtualFree),
+    FN(VirtualFreeEx),
+    FN(VirtualProtect),
+    FN(VirtualProtectEx),
+    FN(VirtualQuery),
+    FN(VirtualQueryEx),
+    FN(VirtualLock),
+    FN(VirtualUnlock),
+    FN(IsBadReadPtr),
+    FN(IsBadWritePtr),
+    FN(FlushInstructionCache),
+    FN(GlobalMemoryStatusEx),
+    FN(GetProcessHeap),
+    FN(HeapCreate),
+    FN(HeapDestroy),
+    FN(HeapAlloc),
+    FN(HeapFree),
+    FN(HeapReAlloc),
+    FN(HeapSize),
+    FN(HeapValidate),
+    FN(HeapCompact),
+    FN(HeapSetInformation),
+    FN(GlobalAlloc),
     FN(GlobalFree),
 };
 const Import ntdll_imports[] = {
-    FN(NtAllocateVirtualMemory), FN(NtFreeVirtualMemory), FN(NtProtectVirtualMemory),
-    FN_AS("ZwAllocateVirtualMemory", NtAllocateVirtualMemory), FN_AS("ZwFreeVirtualMemory", NtFreeVirtualMemory),
-    FN_AS("ZwProtectVirtualMemory", NtProtectVirtualMemory), FN_AS("RtlAllocateHeap", HeapAlloc), FN_AS("RtlFreeHeap", HeapFree),
-    FN_AS("RtlReAllocateHeap", HeapReAlloc), FN_AS("RtlSizeHeap", HeapSize),
+    FN(NtAllocateVirtualMemory),
+    FN(NtFreeVirtualMemory),
+    FN(NtProtectVirtualMemory),
+    FN_AS("ZwAllocateVirtualMemory", NtAllocateVirtualMemory),
+    FN_AS("ZwFreeVirtualMemory", NtFreeVirtualMemory),
+    FN_AS("ZwProtectVirtualMemory", NtProtectVirtualMemory),
+    FN_AS("RtlAllocateHeap", HeapAlloc),
+    FN_AS("RtlFreeHeap", HeapFree),
+    FN_AS("RtlReAllocateHeap", HeapReAlloc),
+    FN_AS("RtlSizeHeap", HeapSize),
 };
 const ImportTable registered("kernel32.dll", imports);
 const ImportTable registered_ntdll("ntdll.dll", ntdll_imports);
 
-} // namespace
+}  // namespace
 
-} // namespace nth
+}  // namespace nth

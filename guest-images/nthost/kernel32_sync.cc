@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// kernel32.dll: threads, waits, events, mutexes, semaphores, critical sections, slim locks, condition variables, TLS.
+// kernel32.dll: threads, waits, events, mutexes, semaphores, waitable timers, processes.
 #include <sched.h>
 #include <unistd.h>
 
@@ -58,19 +58,21 @@ DWORD NTAPI WaitForMultipleObjects(DWORD count, const uint64_t *handles, BOOL al
         if (headers[i] == nullptr) return fail(ERROR_INVALID_HANDLE), 0xffffffff;
     }
     NTSTATUS s = wait_for(std::span(headers, count), all != 0, true, deadline_ms(ms));
-    for (DWORD i = 0; i < count; i++) objects[i].reset(); // before a thread ends here
+    for (DWORD i = 0; i < count; i++) objects[i].reset();  // before a thread ends here
     return finish_wait(s);
 }
-DWORD NTAPI WaitForSingleObject(uint64_t handle, DWORD ms) { return WaitForMultipleObjects(1, &handle, 0, ms); }
-DWORD NTAPI WaitForSingleObjectEx(uint64_t handle, DWORD ms, BOOL) { return WaitForSingleObject(handle, ms); }
+DWORD NTAPI WaitForSingleObject(uint64_t handle, DWORD ms) {
+    return WaitForMultipleObjects(1, &handle, 0, ms);
+}
+DWORD NTAPI WaitForSingleObjectEx(uint64_t handle, DWORD ms, BOOL) {
+    return WaitForSingleObject(handle, ms);
+}
 DWORD NTAPI WaitForMultipleObjectsEx(DWORD count, const uint64_t *handles, BOOL all, DWORD ms, BOOL) {
     return WaitForMultipleObjects(count, handles, all, ms);
 }
 DWORD NTAPI SignalObjectAndWait(uint64_t signal, uint64_t wait, DWORD ms, BOOL) {
-    if (auto e = user_object<KEVENT>(signal, ObjectKind::Event))
-        set_event(e.get());
-    else
-        return 0xffffffff;
+    if (auto e = user_object<KEVENT>(signal, ObjectKind::Event)) set_event(e.get());
+    else return 0xffffffff;
     return WaitForSingleObject(wait, ms);
 }
 
@@ -93,7 +95,9 @@ BOOL NTAPI SwitchToThread() {
 }
 
 // ---- named and unnamed objects
-std::u16string object_name(const std::string &name) { return u"\\basenamedobjects\\" + widen(name); }
+std::u16string object_name(const std::string &name) {
+    return u"\\basenamedobjects\\" + widen(name);
+}
 
 template <class T, class Init>
 uint64_t create_object(ObjectKind kind, const char *name, Init init) {
@@ -158,7 +162,8 @@ BOOL NTAPI PulseEvent(uint64_t h) {
 }
 uint64_t NTAPI CreateSemaphoreA(void *, LONG initial, LONG maximum, const char *name) {
     if (maximum <= 0 || initial < 0 || initial > maximum) return fail(ERROR_INVALID_PARAMETER), 0;
-    return create_object<KSEMAPHORE>(ObjectKind::Semaphore, name, [&](KSEMAPHORE *s) { init_semaphore(s, initial, maximum); });
+    return create_object<KSEMAPHORE>(ObjectKind::Semaphore, name,
+                                     [&](KSEMAPHORE *s) { init_semaphore(s, initial, maximum); });
 }
 uint64_t NTAPI CreateSemaphoreW(void *a, LONG initial, LONG maximum, const WCHAR *name) {
     return CreateSemaphoreA(a, initial, maximum, name != nullptr ? narrow_z(name).c_str() : nullptr);
@@ -171,7 +176,8 @@ BOOL NTAPI ReleaseSemaphore(uint64_t h, LONG count, LONG *previous) {
     return 1;
 }
 uint64_t NTAPI CreateMutexA(void *, BOOL owned, const char *name) {
-    return create_object<KMUTEX>(ObjectKind::Mutant, name, [&](KMUTEX *m) { init_mutex(m, owned ? current() : nullptr); });
+    return create_object<KMUTEX>(ObjectKind::Mutant, name,
+                                 [&](KMUTEX *m) { init_mutex(m, owned ? current() : nullptr); });
 }
 uint64_t NTAPI CreateMutexW(void *a, BOOL owned, const WCHAR *name) {
     return CreateMutexA(a, owned, name != nullptr ? narrow_z(name).c_str() : nullptr);
@@ -201,7 +207,7 @@ BOOL NTAPI CancelWaitableTimer(uint64_t h) {
 // ---- handles
 BOOL NTAPI CloseHandle(uint64_t h) {
     if (h == CURRENT_PROCESS || h == CURRENT_THREAD) return 1;
-    if (h >= INVALID_HANDLE - 16) return 1; // console
+    if (h >= INVALID_HANDLE - 16) return 1;  // console
     NTSTATUS s = current()->process->handles.close(h, current()->process);
     return nt_success(s) ? 1 : fail_status(s);
 }
@@ -232,7 +238,9 @@ BOOL NTAPI GetHandleInformation(uint64_t h, DWORD *flags) {
     *flags = 0;
     return o != nullptr;
 }
-BOOL NTAPI SetHandleInformation(uint64_t h, DWORD, DWORD) { return user_object<void>(h, ObjectKind::Any) != nullptr; }
+BOOL NTAPI SetHandleInformation(uint64_t h, DWORD, DWORD) {
+    return user_object<void>(h, ObjectKind::Any) != nullptr;
+}
 
 // ---- threads
 uint64_t NTAPI CreateThread(void *, uint64_t stack, uint64_t start, uint64_t argument, DWORD flags, DWORD *id) {
@@ -278,10 +286,18 @@ DWORD NTAPI SuspendThread(uint64_t h) {
     terminate_nudge(t.get());
     return static_cast<DWORD>(old);
 }
-DWORD NTAPI GetCurrentThreadId() { return current()->id; }
-DWORD NTAPI GetCurrentProcessId() { return current()->process->id; }
-uint64_t NTAPI GetCurrentThread() { return CURRENT_THREAD; }
-uint64_t NTAPI GetCurrentProcess() { return CURRENT_PROCESS; }
+DWORD NTAPI GetCurrentThreadId() {
+    return current()->id;
+}
+DWORD NTAPI GetCurrentProcessId() {
+    return current()->process->id;
+}
+uint64_t NTAPI GetCurrentThread() {
+    return CURRENT_THREAD;
+}
+uint64_t NTAPI GetCurrentProcess() {
+    return CURRENT_PROCESS;
+}
 DWORD NTAPI GetThreadId(uint64_t h) {
     auto t = user_object<Thread>(h, ObjectKind::Thread);
     return t ? t->id : 0;
@@ -311,10 +327,18 @@ int NTAPI GetThreadPriority(uint64_t h) {
     auto t = user_object<Thread>(h, ObjectKind::Thread);
     return t ? t->priority : 0x7fffffff;
 }
-uint64_t NTAPI SetThreadAffinityMask(uint64_t, uint64_t) { return 1; }
-BOOL NTAPI SetPriorityClass(uint64_t, DWORD) { return 1; }
-BOOL NTAPI GetThreadContext(uint64_t, CONTEXT *) { return fail(ERROR_NOT_SUPPORTED); }
-BOOL NTAPI SetThreadContext(uint64_t, const CONTEXT *) { return fail(ERROR_NOT_SUPPORTED); }
+uint64_t NTAPI SetThreadAffinityMask(uint64_t, uint64_t) {
+    return 1;
+}
+BOOL NTAPI SetPriorityClass(uint64_t, DWORD) {
+    return 1;
+}
+BOOL NTAPI GetThreadContext(uint64_t, CONTEXT *) {
+    return fail(ERROR_NOT_SUPPORTED);
+}
+BOOL NTAPI SetThreadContext(uint64_t, const CONTEXT *) {
+    return fail(ERROR_NOT_SUPPORTED);
+}
 
 uint64_t NTAPI OpenProcess(DWORD, BOOL, DWORD id) {
     Process *p = process_by_id(id);
@@ -335,7 +359,8 @@ struct ProcessInformation {
     uint64_t process, thread;
     DWORD process_id, thread_id;
 };
-BOOL create_process_from(const std::string &application, const std::string &line, DWORD flags, ProcessInformation *out) {
+BOOL create_process_from(const std::string &application, const std::string &line, DWORD flags,
+                         ProcessInformation *out) {
     std::string path = application;
     if (path.empty()) {
         size_t begin = line.empty() || line[0] != '"' ? 0 : 1;
@@ -361,193 +386,70 @@ BOOL create_process_from(const std::string &application, const std::string &line
     object_release(p);
     return 1;
 }
-BOOL NTAPI CreateProcessA(const char *application, char *line, void *, void *, BOOL, DWORD flags, void *, const char *, void *,
-                          ProcessInformation *out) {
+BOOL NTAPI CreateProcessA(const char *application, char *line, void *, void *, BOOL, DWORD flags, void *, const char *,
+                          void *, ProcessInformation *out) {
     return create_process_from(application != nullptr ? application : "", line != nullptr ? line : "", flags, out);
 }
-BOOL NTAPI CreateProcessW(const WCHAR *application, WCHAR *line, void *, void *, BOOL, DWORD flags, void *, const WCHAR *, void *,
-                          ProcessInformation *out) {
-    return create_process_from(application != nullptr ? narrow_z(application) : "", line != nullptr ? narrow_z(line) : "", flags, out);
-}
-
-// ---- critical sections: LockSemaphore's low word is the futex lock
-struct CriticalSection {
-    void *debug;
-    LONG lock_count, recursion;
-    uint64_t owner;
-    FutexLock futex;
-    uint32_t pad;
-    uint64_t spin;
-};
-static_assert(sizeof(CriticalSection) == 40);
-void NTAPI InitializeCriticalSection(CriticalSection *c) {
-    memset(static_cast<void *>(c), 0, sizeof *c);
-    c->lock_count = -1;
-}
-BOOL NTAPI InitializeCriticalSectionAndSpinCount(CriticalSection *c, DWORD) {
-    InitializeCriticalSection(c);
-    return 1;
-}
-BOOL NTAPI InitializeCriticalSectionEx(CriticalSection *c, DWORD, DWORD) {
-    InitializeCriticalSection(c);
-    return 1;
-}
-void NTAPI DeleteCriticalSection(CriticalSection *c) { memset(static_cast<void *>(c), 0, sizeof *c); }
-void NTAPI EnterCriticalSection(CriticalSection *c) {
-    uint64_t id = current()->id;
-    if (c->owner == id) {
-        c->recursion++;
-        return;
-    }
-    if (!c->futex.lock_unless([] { return current()->terminate.load(); })) check_termination();
-    c->owner = id;
-    c->recursion = 1;
-}
-BOOL NTAPI TryEnterCriticalSection(CriticalSection *c) {
-    uint64_t id = current()->id;
-    if (c->owner == id) {
-        c->recursion++;
-        return 1;
-    }
-    if (!c->futex.try_lock()) return 0;
-    c->owner = id;
-    c->recursion = 1;
-    return 1;
-}
-void NTAPI LeaveCriticalSection(CriticalSection *c) {
-    if (c->owner != current()->id) {
-        note("process %u: LeaveCriticalSection by a thread that does not own it", current()->process->id);
-        raise_status(STATUS_INVALID_PARAMETER);
-    }
-    if (--c->recursion > 0) return;
-    c->owner = 0;
-    c->futex.unlock();
-}
-
-// ---- slim locks: 0 free, n readers, ~0 writer; upper word counts wake-ups
-struct SrwLock {
-    std::atomic<uint32_t> state, sleepers;
-};
-void srw_wait(SrwLock *l, uint32_t seen) {
-    l->sleepers++;
-    futex_wait(&l->state, seen);
-    l->sleepers--;
-    check_termination();
-}
-void NTAPI InitializeSRWLock(SrwLock *l) { l->state = 0, l->sleepers = 0; }
-void NTAPI AcquireSRWLockExclusive(SrwLock *l) {
-    for (;;) {
-        uint32_t s = 0;
-        if (l->state.compare_exchange_strong(s, ~0u)) return;
-        srw_wait(l, s);
-    }
-}
-BOOLEAN NTAPI TryAcquireSRWLockExclusive(SrwLock *l) {
-    uint32_t s = 0;
-    return l->state.compare_exchange_strong(s, ~0u);
-}
-void NTAPI ReleaseSRWLockExclusive(SrwLock *l) {
-    l->state = 0;
-    if (l->sleepers != 0) futex_wake(&l->state, 1 << 30);
-}
-void NTAPI AcquireSRWLockShared(SrwLock *l) {
-    for (;;) {
-        uint32_t s = l->state;
-        if (s == ~0u) {
-            srw_wait(l, s);
-            continue;
-        }
-        if (l->state.compare_exchange_weak(s, s + 1)) return;
-    }
-}
-void NTAPI ReleaseSRWLockShared(SrwLock *l) {
-    if (--l->state == 0 && l->sleepers != 0) futex_wake(&l->state, 1 << 30);
-}
-struct ConditionVariable {
-    std::atomic<uint32_t> sequence, waiters;
-};
-void NTAPI InitializeConditionVariable(ConditionVariable *c) { c->sequence = 0, c->waiters = 0; }
-template <class Unlock, class Lock>
-BOOL sleep_on(ConditionVariable *c, DWORD ms, Unlock unlock, Lock lock) {
-    uint32_t seen = c->sequence;
-    c->waiters++;
-    unlock();
-    bool ok = true;
-    if (ms == 0xffffffff)
-        futex_wait(&c->sequence, seen);
-    else
-        ok = futex_wait_until(&c->sequence, seen, monotonic_ns() + uint64_t{ms} * 1000000);
-    c->waiters--;
-    check_termination();
-    lock();
-    return ok ? 1 : fail(1460);
-}
-BOOL NTAPI SleepConditionVariableCS(ConditionVariable *c, CriticalSection *cs, DWORD ms) {
-    return sleep_on(c, ms, [&] { LeaveCriticalSection(cs); }, [&] { EnterCriticalSection(cs); });
-}
-BOOL NTAPI SleepConditionVariableSRW(ConditionVariable *c, SrwLock *l, DWORD ms, DWORD flags) {
-    if (flags & 1) return sleep_on(c, ms, [&] { ReleaseSRWLockShared(l); }, [&] { AcquireSRWLockShared(l); });
-    return sleep_on(c, ms, [&] { ReleaseSRWLockExclusive(l); }, [&] { AcquireSRWLockExclusive(l); });
-}
-void NTAPI WakeConditionVariable(ConditionVariable *c) {
-    c->sequence++;
-    if (c->waiters != 0) futex_wake(&c->sequence, 1);
-}
-void NTAPI WakeAllConditionVariable(ConditionVariable *c) {
-    c->sequence++;
-    if (c->waiters != 0) futex_wake(&c->sequence, 1 << 30);
-}
-
-// ---- TLS
-DWORD NTAPI TlsAlloc() {
-    Process *p = current()->process;
-    uint64_t used = p->tls_used;
-    for (;;) {
-        if (used == ~uint64_t{0}) return fail(259), 0xffffffff;
-        auto i = static_cast<unsigned>(__builtin_ctzll(~used));
-        if (p->tls_used.compare_exchange_weak(used, used | uint64_t{1} << i)) {
-            Locked l(p->lock);
-            for (Thread *t : p->threads) t->gs->at(TEB_TLS_SLOTS + i * 8) = 0;
-            return i;
-        }
-    }
-}
-BOOL NTAPI TlsFree(DWORD i) {
-    if (i >= TLS_SLOTS) return fail(ERROR_INVALID_PARAMETER);
-    current()->process->tls_used &= ~(uint64_t{1} << i);
-    return 1;
-}
-void *NTAPI TlsGetValue(DWORD i) {
-    Thread *t = current();
-    t->set_last_error(0);
-    if (i >= TLS_SLOTS) return t->set_last_error(ERROR_INVALID_PARAMETER), nullptr;
-    return reinterpret_cast<void *>(t->gs->at(TEB_TLS_SLOTS + i * 8));
-}
-BOOL NTAPI TlsSetValue(DWORD i, void *v) {
-    if (i >= TLS_SLOTS) return fail(ERROR_INVALID_PARAMETER);
-    current()->gs->at(TEB_TLS_SLOTS + i * 8) = reinterpret_cast<uint64_t>(v);
-    return 1;
+BOOL NTAPI CreateProcessW(const WCHAR *application, WCHAR *line, void *, void *, BOOL, DWORD flags, void *,
+                          const WCHAR *, void *, ProcessInformation *out) {
+    return create_process_from(application != nullptr ? narrow_z(application) : "",
+                               line != nullptr ? narrow_z(line) : "", flags, out);
 }
 
 const Import imports[] = {
-    FN(WaitForSingleObject), FN(WaitForSingleObjectEx), FN(WaitForMultipleObjects), FN(WaitForMultipleObjectsEx),
-    FN(SignalObjectAndWait), FN(Sleep), FN(SleepEx), FN(SwitchToThread), FN(CreateEventA), FN(CreateEventW), FN(OpenEventA),
-    FN(SetEvent), FN(ResetEvent), FN(PulseEvent), FN(CreateSemaphoreA), FN(CreateSemaphoreW), FN(ReleaseSemaphore),
-    FN(CreateMutexA), FN(CreateMutexW), FN(ReleaseMutex), FN(CreateWaitableTimerA), FN(SetWaitableTimer),
-    FN(CancelWaitableTimer), FN(CloseHandle), FN(DuplicateHandle), FN(GetHandleInformation), FN(SetHandleInformation),
-    FN(CreateThread), FN(ExitThread), FN(TerminateThread), FN(ResumeThread), FN(SuspendThread), LEAF(GetCurrentThreadId),
-    LEAF(GetCurrentProcessId), LEAF(GetCurrentThread), LEAF(GetCurrentProcess), FN(GetThreadId), FN(GetProcessId),
-    FN(GetExitCodeThread), FN(GetExitCodeProcess), FN(SetThreadPriority), FN(GetThreadPriority), FN(SetThreadAffinityMask),
-    FN(SetPriorityClass), FN(GetThreadContext), FN(SetThreadContext), FN(OpenProcess), FN(TerminateProcess), FN(CreateProcessA),
-    FN(CreateProcessW), FN(InitializeCriticalSection), FN(InitializeCriticalSectionAndSpinCount),
-    FN(InitializeCriticalSectionEx), FN(DeleteCriticalSection), LEAF(EnterCriticalSection), LEAF(TryEnterCriticalSection),
-    FN(LeaveCriticalSection), FN(InitializeSRWLock), LEAF(AcquireSRWLockExclusive), LEAF(TryAcquireSRWLockExclusive),
-    LEAF(ReleaseSRWLockExclusive), LEAF(AcquireSRWLockShared), LEAF(ReleaseSRWLockShared), FN(InitializeConditionVariable),
-    FN(SleepConditionVariableCS), FN(SleepConditionVariableSRW), FN(WakeConditionVariable), FN(WakeAllConditionVariable),
-    FN(TlsAlloc), FN(TlsFree), LEAF(TlsGetValue), LEAF(TlsSetValue),
+    FN(WaitForSingleObject),
+    FN(WaitForSingleObjectEx),
+    FN(WaitForMultipleObjects),
+    FN(WaitForMultipleObjectsEx),
+    FN(SignalObjectAndWait),
+    FN(Sleep),
+    FN(SleepEx),
+    FN(SwitchToThread),
+    FN(CreateEventA),
+    FN(CreateEventW),
+    FN(OpenEventA),
+    FN(SetEvent),
+    FN(ResetEvent),
+    FN(PulseEvent),
+    FN(CreateSemaphoreA),
+    FN(CreateSemaphoreW),
+    FN(ReleaseSemaphore),
+    FN(CreateMutexA),
+    FN(CreateMutexW),
+    FN(ReleaseMutex),
+    FN(CreateWaitableTimerA),
+    FN(SetWaitableTimer),
+    FN(CancelWaitableTimer),
+    FN(CloseHandle),
+    FN(DuplicateHandle),
+    FN(GetHandleInformation),
+    FN(SetHandleInformation),
+    FN(CreateThread),
+    FN(ExitThread),
+    FN(TerminateThread),
+    FN(ResumeThread),
+    FN(SuspendThread),
+    LEAF(GetCurrentThreadId),
+    LEAF(GetCurrentProcessId),
+    LEAF(GetCurrentThread),
+    LEAF(GetCurrentProcess),
+    FN(GetThreadId),
+    FN(GetProcessId),
+    FN(GetExitCodeThread),
+    FN(GetExitCodeProcess),
+    FN(SetThreadPriority),
+    FN(GetThreadPriority),
+    FN(SetThreadAffinityMask),
+    FN(SetPriorityClass),
+    FN(GetThreadContext),
+    FN(SetThreadContext),
+    FN(OpenProcess),
+    FN(TerminateProcess),
+    FN(CreateProcessA),
+    FN(CreateProcessW),
 };
 const ImportTable registered("kernel32.dll", imports);
 
-} // namespace
+}  // namespace
 
-} // namespace nth
+}  // namespace nth

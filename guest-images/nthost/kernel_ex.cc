@@ -25,7 +25,9 @@ void *NTAPI ExAllocatePoolWithTag(int type, uint64_t size, ULONG tag) {
     if (p == nullptr && (type & 0x10) != 0) raise_status(STATUS_INSUFFICIENT_RESOURCES);
     return p;
 }
-void *NTAPI ExAllocatePool(int type, uint64_t size) { return ExAllocatePoolWithTag(type, size, NO_TAG); }
+void *NTAPI ExAllocatePool(int type, uint64_t size) {
+    return ExAllocatePoolWithTag(type, size, NO_TAG);
+}
 void *NTAPI ExAllocatePoolWithQuotaTag(int type, uint64_t size, ULONG tag) {
     void *p = ExAllocatePoolWithTag(type & ~8, size, tag);
     if (p == nullptr && (type & 8) == 0) raise_status(STATUS_INSUFFICIENT_RESOURCES);
@@ -37,11 +39,14 @@ void NTAPI ExFreePoolWithTag(void *p, ULONG tag) {
         bugcheck(0xc7, "TIMER_OR_DPC_INVALID", "pool block %p was freed with a queued DPC in it", p);
     pool_free(p, tag, true);
 }
-void NTAPI ExFreePool(void *p) { ExFreePoolWithTag(p, 0); }
+void NTAPI ExFreePool(void *p) {
+    ExFreePoolWithTag(p, 0);
+}
 
 // ---- fast mutexes
 void lock_fast(FAST_MUTEX *m) {
-    if (m->Owner == current()) bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "fast mutex %p acquired twice by one thread", (void *)m);
+    if (m->Owner == current())
+        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "fast mutex %p acquired twice by one thread", (void *)m);
     if (__atomic_sub_fetch(&m->Count, 1, __ATOMIC_ACQUIRE) != 0) {
         m->Contention++;
         wait_for_one(&m->Event.Header);
@@ -50,7 +55,8 @@ void lock_fast(FAST_MUTEX *m) {
 }
 void unlock_fast(FAST_MUTEX *m) {
     if (m->Owner != current())
-        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "fast mutex %p released by a thread that does not hold it", (void *)m);
+        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "fast mutex %p released by a thread that does not hold it",
+                 (void *)m);
     m->Owner = nullptr;
     if (__atomic_add_fetch(&m->Count, 1, __ATOMIC_RELEASE) <= 0) set_event(&m->Event);
 }
@@ -76,8 +82,12 @@ BOOLEAN NTAPI ExTryToAcquireFastMutex(FAST_MUTEX *m) {
     m->Owner = current();
     return 1;
 }
-void NTAPI ExAcquireFastMutexUnsafe(FAST_MUTEX *m) { lock_fast(m); }
-void NTAPI ExReleaseFastMutexUnsafe(FAST_MUTEX *m) { unlock_fast(m); }
+void NTAPI ExAcquireFastMutexUnsafe(FAST_MUTEX *m) {
+    lock_fast(m);
+}
+void NTAPI ExReleaseFastMutexUnsafe(FAST_MUTEX *m) {
+    unlock_fast(m);
+}
 void NTAPI ExInitializeFastMutex(FAST_MUTEX *m) {
     memset(static_cast<void *>(m), 0, sizeof *m);
     m->Count = 1;
@@ -86,7 +96,7 @@ void NTAPI ExInitializeFastMutex(FAST_MUTEX *m) {
 
 // ---- executive resources: state outside the driver's memory
 struct Resource {
-    FutexLock lock; // guards the rest
+    FutexLock lock;  // guards the rest
     Thread *exclusive = nullptr;
     unsigned depth = 0;
     std::map<Thread *, unsigned> shared;
@@ -94,7 +104,8 @@ struct Resource {
     std::atomic<uint32_t> changes{0};
 };
 Resource *resource(ERESOURCE *r) {
-    if (r->OwnerTable == nullptr) bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "ERESOURCE %p was never initialised", (void *)r);
+    if (r->OwnerTable == nullptr)
+        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "ERESOURCE %p was never initialised", (void *)r);
     return static_cast<Resource *>(r->OwnerTable);
 }
 NTSTATUS NTAPI ExInitializeResourceLite(ERESOURCE *r) {
@@ -161,7 +172,9 @@ void NTAPI ExReleaseResourceLite(ERESOURCE *r) {
     x->changes++;
     futex_wake(&x->changes, 1 << 30);
 }
-BOOLEAN NTAPI ExIsResourceAcquiredExclusiveLite(ERESOURCE *r) { return resource(r)->exclusive == current(); }
+BOOLEAN NTAPI ExIsResourceAcquiredExclusiveLite(ERESOURCE *r) {
+    return resource(r)->exclusive == current();
+}
 ULONG NTAPI ExIsResourceAcquiredSharedLite(ERESOURCE *r) {
     Resource *x = resource(r);
     Locked l(x->lock);
@@ -192,11 +205,15 @@ SLIST_ENTRY *NTAPI ExpInterlockedFlushSList(SLIST_HEADER *h) {
     *h = SLIST_HEADER{};
     return e;
 }
-USHORT NTAPI ExQueryDepthSList(SLIST_HEADER *h) { return static_cast<USHORT>(h->Word[0]); }
-void NTAPI InitializeSListHead(SLIST_HEADER *h) { *h = SLIST_HEADER{}; }
+USHORT NTAPI ExQueryDepthSList(SLIST_HEADER *h) {
+    return static_cast<USHORT>(h->Word[0]);
+}
+void NTAPI InitializeSListHead(SLIST_HEADER *h) {
+    *h = SLIST_HEADER{};
+}
 
 // ---- lookaside lists: depth 0, so that every block goes through the pool and its checks
-struct Lookaside { // GENERAL_LOOKASIDE's first part
+struct Lookaside {  // GENERAL_LOOKASIDE's first part
     SLIST_HEADER head;
     USHORT depth, maximum_depth;
     ULONG total_allocates, allocate_misses, total_frees, free_misses;
@@ -209,13 +226,16 @@ void init_lookaside(Lookaside *l, void *allocate, void *free, ULONG type, uint64
     l->type = type;
     l->tag = tag;
     l->size = static_cast<ULONG>(size);
-    l->allocate = allocate != nullptr ? allocate : const_cast<void *>(find_import("ntoskrnl.exe", "ExAllocatePoolWithTag"));
+    l->allocate =
+        allocate != nullptr ? allocate : const_cast<void *>(find_import("ntoskrnl.exe", "ExAllocatePoolWithTag"));
     l->free = free != nullptr ? free : const_cast<void *>(find_import("ntoskrnl.exe", "ExFreePool"));
 }
-void NTAPI ExInitializeNPagedLookasideList(Lookaside *l, void *allocate, void *free, ULONG, uint64_t size, ULONG tag, USHORT) {
+void NTAPI ExInitializeNPagedLookasideList(Lookaside *l, void *allocate, void *free, ULONG, uint64_t size, ULONG tag,
+                                           USHORT) {
     init_lookaside(l, allocate, free, 0, size, tag);
 }
-void NTAPI ExInitializePagedLookasideList(Lookaside *l, void *allocate, void *free, ULONG, uint64_t size, ULONG tag, USHORT) {
+void NTAPI ExInitializePagedLookasideList(Lookaside *l, void *allocate, void *free, ULONG, uint64_t size, ULONG tag,
+                                          USHORT) {
     init_lookaside(l, allocate, free, 1, size, tag);
 }
 void NTAPI ExDeleteNPagedLookasideList(Lookaside *l) {
@@ -257,7 +277,7 @@ LIST_ENTRY *NTAPI ExInterlockedRemoveHeadList(LIST_ENTRY *h, uint64_t *lock) {
 }
 
 // ---- work items
-struct WorkItem { // IO_WORKITEM, opaque to drivers
+struct WorkItem {  // IO_WORKITEM, opaque to drivers
     DEVICE_OBJECT *device;
     void(NTAPI *routine)(DEVICE_OBJECT *, void *);
     void *context;
@@ -269,22 +289,24 @@ WorkItem *NTAPI IoAllocateWorkItem(DEVICE_OBJECT *d) {
     return p != nullptr ? new (p) WorkItem{d, nullptr, nullptr, {false}} : nullptr;
 }
 void NTAPI IoFreeWorkItem(WorkItem *w) {
-    if (w->queued) bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "IoFreeWorkItem: %p is still queued", (void *)w);
+    if (w->queued)
+        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "IoFreeWorkItem: %p is still queued", (void *)w);
     pool_free(w, WORK_TAG, true);
 }
 void NTAPI IoQueueWorkItem(WorkItem *w, void(NTAPI *routine)(DEVICE_OBJECT *, void *), int, void *context) {
     require_irql(DISPATCH_LEVEL, "IoQueueWorkItem");
-    if (w->queued.exchange(true)) bugcheck(0x96, "INVALID_WORK_QUEUE_ITEM", "work item %p is queued already", (void *)w);
+    if (w->queued.exchange(true))
+        bugcheck(0x96, "INVALID_WORK_QUEUE_ITEM", "work item %p is queued already", (void *)w);
     w->routine = routine;
     w->context = context;
-    object_reference(w->device); // until the routine has run, as in NT
+    object_reference(w->device);  // until the routine has run, as in NT
     queue_work(
         [](void *p) {
             auto *item = static_cast<WorkItem *>(p);
             DEVICE_OBJECT *device = item->device;
             auto *r = item->routine;
             void *c = item->context;
-            item->queued = false; // the routine may free or queue it again
+            item->queued = false;  // the routine may free or queue it again
             call_pe(r, device, c);
             object_release(device);
         },
@@ -325,29 +347,66 @@ void NTAPI IoReleaseRemoveLockAndWaitEx(IO_REMOVE_LOCK_COMMON_BLOCK *l, void *, 
 }
 
 // ---- pool type tags of newer drivers
-ULONG NTAPI ExSetTimerResolution(ULONG, BOOLEAN) { return 156250; }
-BOOLEAN NTAPI ExVerifySuite(int) { return 0; }
+ULONG NTAPI ExSetTimerResolution(ULONG, BOOLEAN) {
+    return 156250;
+}
+BOOLEAN NTAPI ExVerifySuite(int) {
+    return 0;
+}
 NTSTATUS NTAPI ExUuidCreate(GUID *g) {
-    for (unsigned i = 0; i < sizeof *g; i++) reinterpret_cast<uint8_t *>(g)[i] = static_cast<uint8_t>(monotonic_ns() >> (i & 7));
+    for (unsigned i = 0; i < sizeof *g; i++)
+        reinterpret_cast<uint8_t *>(g)[i] = static_cast<uint8_t>(monotonic_ns() >> (i & 7));
     return STATUS_SUCCESS;
 }
 
 const Import imports[] = {
-    FN(ExAllocatePoolWithTag), FN(ExAllocatePool), FN(ExAllocatePoolWithQuotaTag), FN(ExFreePoolWithTag), FN(ExFreePool),
-    FN(ExAcquireFastMutex), FN(ExReleaseFastMutex), FN(ExTryToAcquireFastMutex), FN(ExAcquireFastMutexUnsafe),
-    FN(ExReleaseFastMutexUnsafe), FN(ExInitializeFastMutex), FN_AS("KeAcquireGuardedMutex", ExAcquireFastMutex),
-    FN_AS("KeReleaseGuardedMutex", ExReleaseFastMutex), FN_AS("KeInitializeGuardedMutex", ExInitializeFastMutex),
-    FN(ExInitializeResourceLite), FN(ExDeleteResourceLite), FN(ExAcquireResourceExclusiveLite), FN(ExAcquireResourceSharedLite),
-    FN(ExReleaseResourceLite), FN(ExIsResourceAcquiredExclusiveLite), FN(ExIsResourceAcquiredSharedLite),
-    FN(ExpInterlockedPushEntrySList), FN(ExpInterlockedPopEntrySList), FN(ExpInterlockedFlushSList), FN(ExQueryDepthSList),
-    FN(InitializeSListHead), FN(ExInitializeNPagedLookasideList), FN(ExInitializePagedLookasideList),
-    FN(ExDeleteNPagedLookasideList), FN_AS("ExDeletePagedLookasideList", ExDeleteNPagedLookasideList),
-    FN(ExInterlockedInsertTailList), FN(ExInterlockedInsertHeadList), FN(ExInterlockedRemoveHeadList), FN(IoAllocateWorkItem),
-    FN(IoFreeWorkItem), FN(IoQueueWorkItem), FN(ExQueueWorkItem), FN(IoInitializeRemoveLockEx), FN(IoAcquireRemoveLockEx),
-    FN(IoReleaseRemoveLockEx), FN(IoReleaseRemoveLockAndWaitEx), FN(ExSetTimerResolution), FN(ExVerifySuite), FN(ExUuidCreate),
+    FN(ExAllocatePoolWithTag),
+    FN(ExAllocatePool),
+    FN(ExAllocatePoolWithQuotaTag),
+    FN(ExFreePoolWithTag),
+    FN(ExFreePool),
+    FN(ExAcquireFastMutex),
+    FN(ExReleaseFastMutex),
+    FN(ExTryToAcquireFastMutex),
+    FN(ExAcquireFastMutexUnsafe),
+    FN(ExReleaseFastMutexUnsafe),
+    FN(ExInitializeFastMutex),
+    FN_AS("KeAcquireGuardedMutex", ExAcquireFastMutex),
+    FN_AS("KeReleaseGuardedMutex", ExReleaseFastMutex),
+    FN_AS("KeInitializeGuardedMutex", ExInitializeFastMutex),
+    FN(ExInitializeResourceLite),
+    FN(ExDeleteResourceLite),
+    FN(ExAcquireResourceExclusiveLite),
+    FN(ExAcquireResourceSharedLite),
+    FN(ExReleaseResourceLite),
+    FN(ExIsResourceAcquiredExclusiveLite),
+    FN(ExIsResourceAcquiredSharedLite),
+    FN(ExpInterlockedPushEntrySList),
+    FN(ExpInterlockedPopEntrySList),
+    FN(ExpInterlockedFlushSList),
+    FN(ExQueryDepthSList),
+    FN(InitializeSListHead),
+    FN(ExInitializeNPagedLookasideList),
+    FN(ExInitializePagedLookasideList),
+    FN(ExDeleteNPagedLookasideList),
+    FN_AS("ExDeletePagedLookasideList", ExDeleteNPagedLookasideList),
+    FN(ExInterlockedInsertTailList),
+    FN(ExInterlockedInsertHeadList),
+    FN(ExInterlockedRemoveHeadList),
+    FN(IoAllocateWorkItem),
+    FN(IoFreeWorkItem),
+    FN(IoQueueWorkItem),
+    FN(ExQueueWorkItem),
+    FN(IoInitializeRemoveLockEx),
+    FN(IoAcquireRemoveLockEx),
+    FN(IoReleaseRemoveLockEx),
+    FN(IoReleaseRemoveLockAndWaitEx),
+    FN(ExSetTimerResolution),
+    FN(ExVerifySuite),
+    FN(ExUuidCreate),
 };
 const ImportTable registered("ntoskrnl.exe", imports);
 
-} // namespace
+}  // namespace
 
-} // namespace nth
+}  // namespace nth

@@ -25,10 +25,12 @@ bool free_common_buffer(uint64_t at);
 
 namespace {
 
-std::u16string text_of(const UNICODE_STRING *s) { return std::u16string(s->Buffer, s->Length / 2); }
+std::u16string text_of(const UNICODE_STRING *s) {
+    return std::u16string(s->Buffer, s->Length / 2);
+}
 
-NTSTATUS NTAPI IoCreateDevice(DRIVER_OBJECT *driver, ULONG extension, UNICODE_STRING *name, ULONG type, ULONG characteristics,
-                              BOOLEAN exclusive, DEVICE_OBJECT **out) {
+NTSTATUS NTAPI IoCreateDevice(DRIVER_OBJECT *driver, ULONG extension, UNICODE_STRING *name, ULONG type,
+                              ULONG characteristics, BOOLEAN exclusive, DEVICE_OBJECT **out) {
     require_irql(APC_LEVEL, "IoCreateDevice");
     if (should_fail(Fail::Pool)) return STATUS_INSUFFICIENT_RESOURCES;
     return create_device(driver, extension, name, type, characteristics, exclusive != 0, out);
@@ -37,9 +39,15 @@ void NTAPI IoDeleteDevice(DEVICE_OBJECT *d) {
     require_irql(APC_LEVEL, "IoDeleteDevice");
     delete_device(d);
 }
-DEVICE_OBJECT *NTAPI IoAttachDeviceToDeviceStack(DEVICE_OBJECT *source, DEVICE_OBJECT *target) { return attach_device(source, target); }
-void NTAPI IoDetachDevice(DEVICE_OBJECT *target) { detach_device(target); }
-DEVICE_OBJECT *NTAPI IoGetAttachedDeviceReference(DEVICE_OBJECT *d) { return top_of_stack(d); }
+DEVICE_OBJECT *NTAPI IoAttachDeviceToDeviceStack(DEVICE_OBJECT *source, DEVICE_OBJECT *target) {
+    return attach_device(source, target);
+}
+void NTAPI IoDetachDevice(DEVICE_OBJECT *target) {
+    detach_device(target);
+}
+DEVICE_OBJECT *NTAPI IoGetAttachedDeviceReference(DEVICE_OBJECT *d) {
+    return top_of_stack(d);
+}
 DEVICE_OBJECT *NTAPI IoGetAttachedDevice(DEVICE_OBJECT *d) {
     DEVICE_OBJECT *top = top_of_stack(d);
     object_release(top);
@@ -55,12 +63,16 @@ NTSTATUS NTAPI IofCallDriver(DEVICE_OBJECT *d, IRP *irp) {
     require_irql(DISPATCH_LEVEL, "IoCallDriver");
     return call_driver(d, irp);
 }
-void NTAPI IofCompleteRequest(IRP *irp, CCHAR) { complete_irp(irp); }
+void NTAPI IofCompleteRequest(IRP *irp, CCHAR) {
+    complete_irp(irp);
+}
 IRP *NTAPI IoAllocateIrp(CCHAR stack, BOOLEAN) {
     require_irql(DISPATCH_LEVEL, "IoAllocateIrp");
     return allocate_irp(stack, true);
 }
-void NTAPI IoFreeIrp(IRP *irp) { free_irp(irp); }
+void NTAPI IoFreeIrp(IRP *irp) {
+    free_irp(irp);
+}
 void NTAPI IoInitializeIrp(IRP *irp, USHORT size, CCHAR stack) {
     memset(static_cast<void *>(irp), 0, size);
     irp->Type = 6;
@@ -76,10 +88,12 @@ void NTAPI IoReuseIrp(IRP *irp, NTSTATUS status) {
     irp->AllocationFlags = flags;
     irp->IoStatus.Status = status;
 }
-USHORT NTAPI IoSizeOfIrp_(CCHAR stack) { return static_cast<USHORT>(sizeof(IRP) + uint64_t(stack) * sizeof(IO_STACK_LOCATION)); }
-IRP *NTAPI IoBuildDeviceIoControlRequest(ULONG code, DEVICE_OBJECT *d, void *input, ULONG input_length, void *output, ULONG output_length,
-                                         BOOLEAN internal, KEVENT *event, IO_STATUS_BLOCK *iosb) {
-    if ((code & 3) != 0 && (code & 3) != 3) return nullptr; // direct methods are not offered
+USHORT NTAPI IoSizeOfIrp_(CCHAR stack) {
+    return static_cast<USHORT>(sizeof(IRP) + uint64_t(stack) * sizeof(IO_STACK_LOCATION));
+}
+IRP *NTAPI IoBuildDeviceIoControlRequest(ULONG code, DEVICE_OBJECT *d, void *input, ULONG input_length, void *output,
+                                         ULONG output_length, BOOLEAN internal, KEVENT *event, IO_STATUS_BLOCK *iosb) {
+    if ((code & 3) != 0 && (code & 3) != 3) return nullptr;  // direct methods are not offered
     IRP *irp = allocate_irp(d->StackSize, true);
     if (irp == nullptr) return nullptr;
     irp->UserIosb = iosb;
@@ -101,7 +115,8 @@ IRP *NTAPI IoBuildDeviceIoControlRequest(ULONG code, DEVICE_OBJECT *d, void *inp
     }
     return irp;
 }
-IRP *NTAPI IoBuildSynchronousFsdRequest(ULONG major, DEVICE_OBJECT *d, void *, ULONG, int64_t *, KEVENT *event, IO_STATUS_BLOCK *iosb) {
+IRP *NTAPI IoBuildSynchronousFsdRequest(ULONG major, DEVICE_OBJECT *d, void *, ULONG, int64_t *, KEVENT *event,
+                                        IO_STATUS_BLOCK *iosb) {
     if (major != IRP_MJ_PNP && major != 9 /* flush */ && major != 0x10 /* shutdown */) return nullptr;
     IRP *irp = allocate_irp(d->StackSize, true);
     if (irp == nullptr) return nullptr;
@@ -127,9 +142,11 @@ Process *NTAPI IoGetRequestorProcess(IRP *irp) {
     auto *t = static_cast<Thread *>(irp->Tail.Thread);
     return t != nullptr ? t->process : nullptr;
 }
-ULONG NTAPI IoGetRequestorProcessId(IRP *irp) { return IoGetRequestorProcess(irp)->id; }
-NTSTATUS NTAPI IoSetCompletionRoutineEx(DEVICE_OBJECT *, IRP *irp, IO_COMPLETION_ROUTINE *routine, void *context, BOOLEAN success,
-                                        BOOLEAN error, BOOLEAN cancel) {
+ULONG NTAPI IoGetRequestorProcessId(IRP *irp) {
+    return IoGetRequestorProcess(irp)->id;
+}
+NTSTATUS NTAPI IoSetCompletionRoutineEx(DEVICE_OBJECT *, IRP *irp, IO_COMPLETION_ROUTINE *routine, void *context,
+                                        BOOLEAN success, BOOLEAN error, BOOLEAN cancel) {
     IO_STACK_LOCATION *sl = next_location(irp);
     sl->CompletionRoutine = routine;
     sl->Context = context;
@@ -148,8 +165,12 @@ template <class F>
 F *csq(void *p) {
     return reinterpret_cast<F *>(p);
 }
-void csq_lock(IO_CSQ *q, KIRQL *old) { call_pe(csq<CsqAcquire>(q->CsqAcquireLock), q, old); }
-void csq_unlock(IO_CSQ *q, KIRQL old) { call_pe(csq<CsqRelease>(q->CsqReleaseLock), q, old); }
+void csq_lock(IO_CSQ *q, KIRQL *old) {
+    call_pe(csq<CsqAcquire>(q->CsqAcquireLock), q, old);
+}
+void csq_unlock(IO_CSQ *q, KIRQL old) {
+    call_pe(csq<CsqRelease>(q->CsqReleaseLock), q, old);
+}
 
 void NTAPI csq_cancel(DEVICE_OBJECT *, IRP *irp) {
     IoReleaseCancelSpinLock(irp->CancelIrql);
@@ -163,11 +184,13 @@ void NTAPI csq_cancel(DEVICE_OBJECT *, IRP *irp) {
     csq_unlock(q, old);
     call_pe(csq<CsqInsert>(q->CsqCompleteCanceledIrp), q, irp);
 }
-NTSTATUS NTAPI IoCsqInitialize(IO_CSQ *q, void *insert, void *remove, void *peek, void *lock, void *unlock, void *complete) {
+NTSTATUS NTAPI IoCsqInitialize(IO_CSQ *q, void *insert, void *remove, void *peek, void *lock, void *unlock,
+                               void *complete) {
     *q = {1, insert, remove, peek, lock, unlock, complete, nullptr};
     return STATUS_SUCCESS;
 }
-NTSTATUS NTAPI IoCsqInitializeEx(IO_CSQ *q, void *insert, void *remove, void *peek, void *lock, void *unlock, void *complete) {
+NTSTATUS NTAPI IoCsqInitializeEx(IO_CSQ *q, void *insert, void *remove, void *peek, void *lock, void *unlock,
+                                 void *complete) {
     *q = {3, insert, remove, peek, lock, unlock, complete, nullptr};
     return STATUS_SUCCESS;
 }
@@ -181,15 +204,13 @@ NTSTATUS NTAPI IoCsqInsertIrpEx(IO_CSQ *q, IRP *irp, IO_CSQ_IRP_CONTEXT *context
     } else {
         irp->Tail.DriverContext[3] = q;
     }
-    if (q->Type == 3)
-        s = call_pe(csq<CsqInsertEx>(q->CsqInsertIrp), q, irp, insert_context);
-    else
-        call_pe(csq<CsqInsert>(q->CsqInsertIrp), q, irp);
+    if (q->Type == 3) s = call_pe(csq<CsqInsertEx>(q->CsqInsertIrp), q, irp, insert_context);
+    else call_pe(csq<CsqInsert>(q->CsqInsertIrp), q, irp);
     if (!nt_success(s)) {
         csq_unlock(q, old);
         return s;
     }
-    current_location(irp)->Control |= SL_PENDING_RETURNED; // IoMarkIrpPending
+    current_location(irp)->Control |= SL_PENDING_RETURNED;  // IoMarkIrpPending
     DRIVER_CANCEL *routine = csq_cancel;
     __atomic_exchange(&irp->CancelRoutine, &routine, &routine, __ATOMIC_ACQ_REL);
     bool cancelled = irp->Cancel && __atomic_exchange_n(&irp->CancelRoutine, nullptr, __ATOMIC_ACQ_REL) != nullptr;
@@ -202,13 +223,16 @@ NTSTATUS NTAPI IoCsqInsertIrpEx(IO_CSQ *q, IRP *irp, IO_CSQ_IRP_CONTEXT *context
     if (cancelled) call_pe(csq<CsqInsert>(q->CsqCompleteCanceledIrp), q, irp);
     return s;
 }
-void NTAPI IoCsqInsertIrp(IO_CSQ *q, IRP *irp, IO_CSQ_IRP_CONTEXT *context) { IoCsqInsertIrpEx(q, irp, context, nullptr); }
+void NTAPI IoCsqInsertIrp(IO_CSQ *q, IRP *irp, IO_CSQ_IRP_CONTEXT *context) {
+    IoCsqInsertIrpEx(q, irp, context, nullptr);
+}
 IRP *NTAPI IoCsqRemoveNextIrp(IO_CSQ *q, void *peek) {
     KIRQL old;
     csq_lock(q, &old);
     IRP *irp = nullptr;
     while ((irp = call_pe(csq<CsqPeek>(q->CsqPeekNextIrp), q, irp, peek)) != nullptr) {
-        if (__atomic_exchange_n(&irp->CancelRoutine, nullptr, __ATOMIC_ACQ_REL) == nullptr) continue; // being cancelled
+        if (__atomic_exchange_n(&irp->CancelRoutine, nullptr, __ATOMIC_ACQ_REL) == nullptr)
+            continue;  // being cancelled
         call_pe(csq<CsqInsert>(q->CsqRemoveIrp), q, irp);
         auto *head = static_cast<ULONG *>(irp->Tail.DriverContext[3]);
         if (*head == 2) reinterpret_cast<IO_CSQ_IRP_CONTEXT *>(head)->Irp = nullptr;
@@ -270,14 +294,17 @@ InterruptObject *new_interrupt(void *context, uint64_t *lock, KIRQL irql) {
     o->synchronize_irql = std::max(irql, DEVICE_LEVEL);
     return o;
 }
-NTSTATUS NTAPI IoConnectInterrupt(InterruptObject **out, KSERVICE_ROUTINE *routine, void *context, uint64_t *lock, ULONG vector, KIRQL irql,
-                                  KIRQL synchronize, int mode, BOOLEAN share, KAFFINITY affinity, BOOLEAN) {
+NTSTATUS NTAPI IoConnectInterrupt(InterruptObject **out, KSERVICE_ROUTINE *routine, void *context, uint64_t *lock,
+                                  ULONG vector, KIRQL irql, KIRQL synchronize, int mode, BOOLEAN share,
+                                  KAFFINITY affinity, BOOLEAN) {
     require_irql(PASSIVE_LEVEL, "IoConnectInterrupt");
     *out = nullptr;
     if (g_device == nullptr || vector != LINE_VECTOR || irql != DEVICE_LEVEL || mode != 0 || !share || affinity == 0) {
         if (g_verifier)
-            note("IoConnectInterrupt(vector %u, IRQL %u, mode %d, share %u): the line has vector %u, IRQL %u, is level-sensitive (0) and shared",
-                 vector, irql, mode, share, LINE_VECTOR, DEVICE_LEVEL);
+            note(
+                "IoConnectInterrupt(vector %u, IRQL %u, mode %d, share %u): the line has vector %u, IRQL %u, is "
+                "level-sensitive (0) and shared",
+                vector, irql, mode, share, LINE_VECTOR, DEVICE_LEVEL);
         return STATUS_INVALID_PARAMETER;
     }
     InterruptObject *o = new_interrupt(context, lock, synchronize);
@@ -295,7 +322,7 @@ void NTAPI IoDisconnectInterrupt(InterruptObject *o) {
     if (connected_interrupts() == 0) g_device->stop_interrupts();
 }
 
-struct MessageTable { // allocation behind IO_INTERRUPT_MESSAGE_INFO
+struct MessageTable {  // allocation behind IO_INTERRUPT_MESSAGE_INFO
     std::vector<InterruptObject *> objects;
 };
 std::map<void *, MessageTable> g_message_tables;
@@ -303,7 +330,7 @@ std::map<void *, MessageTable> g_message_tables;
 NTSTATUS connect_messages(IO_CONNECT_INTERRUPT_PARAMETERS *p) {
     auto &m = p->MessageBased;
     unsigned count = g_message_interrupts ? g_device->vectors() : 0;
-    if (count == 0) { // the caller's fall-back on the line
+    if (count == 0) {  // the caller's fall-back on the line
         if (m.FallBackServiceRoutine == nullptr) return STATUS_NOT_FOUND;
         InterruptObject *o = new_interrupt(m.ServiceContext, m.SpinLock, m.SynchronizeIrql);
         if (o == nullptr) return STATUS_INSUFFICIENT_RESOURCES;
@@ -344,9 +371,9 @@ NTSTATUS NTAPI IoConnectInterruptEx(IO_CONNECT_INTERRUPT_PARAMETERS *p) {
     require_irql(PASSIVE_LEVEL, "IoConnectInterruptEx");
     if (g_device == nullptr) return STATUS_NOT_FOUND;
     switch (p->Version) {
-        case 1: { // fully specified
+        case 1: {  // fully specified
             auto &f = p->FullySpecified;
-            if (f.Vector > LINE_VECTOR) { // one message, by its translated vector
+            if (f.Vector > LINE_VECTOR) {  // one message, by its translated vector
                 InterruptObject *o = new_interrupt(f.ServiceContext, f.SpinLock, f.SynchronizeIrql);
                 if (o == nullptr) return STATUS_INSUFFICIENT_RESOURCES;
                 o->line_routine = f.ServiceRoutine;
@@ -356,14 +383,16 @@ NTSTATUS NTAPI IoConnectInterruptEx(IO_CONNECT_INTERRUPT_PARAMETERS *p) {
                 *f.InterruptObject = o;
                 return STATUS_SUCCESS;
             }
-            return IoConnectInterrupt(reinterpret_cast<InterruptObject **>(f.InterruptObject), f.ServiceRoutine, f.ServiceContext, f.SpinLock,
-                                      f.Vector, f.Irql, f.SynchronizeIrql, static_cast<int>(f.InterruptMode), f.ShareVector,
-                                      f.ProcessorEnableMask, f.FloatingSave);
+            return IoConnectInterrupt(reinterpret_cast<InterruptObject **>(f.InterruptObject), f.ServiceRoutine,
+                                      f.ServiceContext, f.SpinLock, f.Vector, f.Irql, f.SynchronizeIrql,
+                                      static_cast<int>(f.InterruptMode), f.ShareVector, f.ProcessorEnableMask,
+                                      f.FloatingSave);
         }
         case 2: {
             auto &l = p->LineBased;
-            return IoConnectInterrupt(reinterpret_cast<InterruptObject **>(l.InterruptObject), l.ServiceRoutine, l.ServiceContext, l.SpinLock,
-                                      LINE_VECTOR, DEVICE_LEVEL, l.SynchronizeIrql, 0, 1, 1, 0);
+            return IoConnectInterrupt(reinterpret_cast<InterruptObject **>(l.InterruptObject), l.ServiceRoutine,
+                                      l.ServiceContext, l.SpinLock, LINE_VECTOR, DEVICE_LEVEL, l.SynchronizeIrql, 0, 1,
+                                      1, 0);
         }
         case 3: return connect_messages(p);
         default: return STATUS_NOT_SUPPORTED;
@@ -396,7 +425,8 @@ struct Adapter {
 };
 constexpr uint32_t DMA_TAG = 0x41616d44;
 void NTAPI dma_put(Adapter *a) {
-    if (a->buffers != 0) bugcheck(0xe6, "DRIVER_VERIFIER_DMA_VIOLATION", "PutDmaAdapter with %d common buffers left", a->buffers.load());
+    if (a->buffers != 0)
+        bugcheck(0xe6, "DRIVER_VERIFIER_DMA_VIOLATION", "PutDmaAdapter with %d common buffers left", a->buffers.load());
     pool_free(a, DMA_TAG, true);
 }
 uint64_t NTAPI dma_allocate(Adapter *a, ULONG length, int64_t *logical, BOOLEAN) {
@@ -407,12 +437,16 @@ uint64_t NTAPI dma_allocate(Adapter *a, ULONG length, int64_t *logical, BOOLEAN)
     return at;
 }
 void NTAPI dma_free(Adapter *a, ULONG, int64_t, uint64_t at, BOOLEAN) {
-    if (!free_common_buffer(at)) bugcheck(0xe6, "DRIVER_VERIFIER_DMA_VIOLATION", "FreeCommonBuffer: 0x%llx is none", (unsigned long long)at);
+    if (!free_common_buffer(at))
+        bugcheck(0xe6, "DRIVER_VERIFIER_DMA_VIOLATION", "FreeCommonBuffer: 0x%llx is none", (unsigned long long)at);
     a->buffers--;
 }
-ULONG NTAPI dma_alignment(Adapter *) { return 1; }
+ULONG NTAPI dma_alignment(Adapter *) {
+    return 1;
+}
 void NTAPI dma_missing(Adapter *) {
-    bugcheck(0xe6, "DRIVER_VERIFIER_DMA_VIOLATION", "a DMA operation that nthost does not offer (only common buffers are)");
+    bugcheck(0xe6, "DRIVER_VERIFIER_DMA_VIOLATION",
+             "a DMA operation that nthost does not offer (only common buffers are)");
 }
 DMA_ADAPTER *NTAPI IoGetDmaAdapter(DEVICE_OBJECT *, void *, ULONG *registers) {
     require_irql(PASSIVE_LEVEL, "IoGetDmaAdapter");
@@ -433,27 +467,41 @@ DMA_ADAPTER *NTAPI IoGetDmaAdapter(DEVICE_OBJECT *, void *, ULONG *registers) {
 }
 
 // ---- power
-NTSTATUS NTAPI PoCallDriver(DEVICE_OBJECT *d, IRP *irp) { return call_driver(d, irp); }
+NTSTATUS NTAPI PoCallDriver(DEVICE_OBJECT *d, IRP *irp) {
+    return call_driver(d, irp);
+}
 void NTAPI PoStartNextPowerIrp(IRP *) {}
-int NTAPI PoSetPowerState(DEVICE_OBJECT *, int, int state) { return state; }
-NTSTATUS NTAPI PoRequestPowerIrp(DEVICE_OBJECT *, UCHAR, int, void *, void *, IRP **) { return STATUS_NOT_SUPPORTED; }
+int NTAPI PoSetPowerState(DEVICE_OBJECT *, int, int state) {
+    return state;
+}
+NTSTATUS NTAPI PoRequestPowerIrp(DEVICE_OBJECT *, UCHAR, int, void *, void *, IRP **) {
+    return STATUS_NOT_SUPPORTED;
+}
 
 // ---- driver level
 NTSTATUS NTAPI IoAllocateDriverObjectExtension(DRIVER_OBJECT *, void *, ULONG size, void **out) {
     *out = pool_allocate(size, 0x65764944, false);
     return *out != nullptr ? STATUS_SUCCESS : STATUS_INSUFFICIENT_RESOURCES;
 }
-NTSTATUS NTAPI IoWMIRegistrationControl(DEVICE_OBJECT *, ULONG) { return STATUS_SUCCESS; }
-void NTAPI IoWriteErrorLogEntry(void *p) { pool_free(p, 0x4c6f4945, true); }
-void *NTAPI IoAllocateErrorLogEntry(void *, UCHAR size) { return pool_allocate(size, 0x4c6f4945, false); }
-NTSTATUS NTAPI IoRegisterShutdownNotification(DEVICE_OBJECT *) { return STATUS_SUCCESS; }
+NTSTATUS NTAPI IoWMIRegistrationControl(DEVICE_OBJECT *, ULONG) {
+    return STATUS_SUCCESS;
+}
+void NTAPI IoWriteErrorLogEntry(void *p) {
+    pool_free(p, 0x4c6f4945, true);
+}
+void *NTAPI IoAllocateErrorLogEntry(void *, UCHAR size) {
+    return pool_allocate(size, 0x4c6f4945, false);
+}
+NTSTATUS NTAPI IoRegisterShutdownNotification(DEVICE_OBJECT *) {
+    return STATUS_SUCCESS;
+}
 void NTAPI IoUnregisterShutdownNotification(DEVICE_OBJECT *) {}
 
 // Names that NT 5.2 lacks are hidden when the machine is to look like it.
 const void *NTAPI MmGetSystemRoutineAddress(UNICODE_STRING *name) {
     std::string n = narrow(name->Buffer, name->Length / 2);
-    static constexpr const char *newer[] = {"IoConnectInterruptEx", "IoDisconnectInterruptEx", "KeQueryActiveProcessorCount",
-                                            "PsSetCreateProcessNotifyRoutineEx"};
+    static constexpr const char *newer[] = {"IoConnectInterruptEx", "IoDisconnectInterruptEx",
+                                            "KeQueryActiveProcessorCount", "PsSetCreateProcessNotifyRoutineEx"};
     if (!g_message_interrupts)
         for (const char *x : newer)
             if (n == x) return nullptr;
@@ -462,27 +510,69 @@ const void *NTAPI MmGetSystemRoutineAddress(UNICODE_STRING *name) {
 }
 
 const Import imports[] = {
-    FN(IoCreateDevice), FN(IoDeleteDevice), FN(IoAttachDeviceToDeviceStack), FN(IoDetachDevice), FN(IoGetAttachedDeviceReference),
-    FN(IoGetAttachedDevice), FN(IoGetDeviceObjectPointer), FN(IofCallDriver), FN_AS("IoCallDriver", IofCallDriver),
-    FN(IofCompleteRequest), FN_AS("IoCompleteRequest", IofCompleteRequest), FN(IoAllocateIrp), FN(IoFreeIrp), FN(IoInitializeIrp),
-    FN(IoReuseIrp), FN_AS("IoSizeOfIrp", IoSizeOfIrp_), FN(IoBuildDeviceIoControlRequest), FN(IoBuildSynchronousFsdRequest),
-    FN(IoCancelIrp), FN(IoAcquireCancelSpinLock), FN(IoReleaseCancelSpinLock), FN(IoGetRequestorProcess), FN(IoGetRequestorProcessId),
-    FN(IoSetCompletionRoutineEx), FN(IoCsqInitialize), FN(IoCsqInitializeEx), FN(IoCsqInsertIrp), FN(IoCsqInsertIrpEx),
-    FN(IoCsqRemoveNextIrp), FN(IoCsqRemoveIrp), FN(IoCreateSymbolicLink), FN_AS("IoCreateUnprotectedSymbolicLink", IoCreateSymbolicLink),
-    FN(IoDeleteSymbolicLink), FN(IoRegisterDeviceInterface), FN(IoSetDeviceInterfaceState), FN(IoGetDeviceProperty),
-    FN(IoInvalidateDeviceRelations), FN(IoInvalidateDeviceState), FN(IoConnectInterrupt), FN(IoDisconnectInterrupt),
-    FN(IoConnectInterruptEx), FN(IoDisconnectInterruptEx), FN(IoGetDmaAdapter), FN(PoCallDriver), FN(PoStartNextPowerIrp),
-    FN(PoSetPowerState), FN(PoRequestPowerIrp), FN(IoAllocateDriverObjectExtension), FN(IoWMIRegistrationControl),
-    FN(IoWriteErrorLogEntry), FN(IoAllocateErrorLogEntry), FN(IoRegisterShutdownNotification), FN(IoUnregisterShutdownNotification),
+    FN(IoCreateDevice),
+    FN(IoDeleteDevice),
+    FN(IoAttachDeviceToDeviceStack),
+    FN(IoDetachDevice),
+    FN(IoGetAttachedDeviceReference),
+    FN(IoGetAttachedDevice),
+    FN(IoGetDeviceObjectPointer),
+    FN(IofCallDriver),
+    FN_AS("IoCallDriver", IofCallDriver),
+    FN(IofCompleteRequest),
+    FN_AS("IoCompleteRequest", IofCompleteRequest),
+    FN(IoAllocateIrp),
+    FN(IoFreeIrp),
+    FN(IoInitializeIrp),
+    FN(IoReuseIrp),
+    FN_AS("IoSizeOfIrp", IoSizeOfIrp_),
+    FN(IoBuildDeviceIoControlRequest),
+    FN(IoBuildSynchronousFsdRequest),
+    FN(IoCancelIrp),
+    FN(IoAcquireCancelSpinLock),
+    FN(IoReleaseCancelSpinLock),
+    FN(IoGetRequestorProcess),
+    FN(IoGetRequestorProcessId),
+    FN(IoSetCompletionRoutineEx),
+    FN(IoCsqInitialize),
+    FN(IoCsqInitializeEx),
+    FN(IoCsqInsertIrp),
+    FN(IoCsqInsertIrpEx),
+    FN(IoCsqRemoveNextIrp),
+    FN(IoCsqRemoveIrp),
+    FN(IoCreateSymbolicLink),
+    FN_AS("IoCreateUnprotectedSymbolicLink", IoCreateSymbolicLink),
+    FN(IoDeleteSymbolicLink),
+    FN(IoRegisterDeviceInterface),
+    FN(IoSetDeviceInterfaceState),
+    FN(IoGetDeviceProperty),
+    FN(IoInvalidateDeviceRelations),
+    FN(IoInvalidateDeviceState),
+    FN(IoConnectInterrupt),
+    FN(IoDisconnectInterrupt),
+    FN(IoConnectInterruptEx),
+    FN(IoDisconnectInterruptEx),
+    FN(IoGetDmaAdapter),
+    FN(PoCallDriver),
+    FN(PoStartNextPowerIrp),
+    FN(PoSetPowerState),
+    FN(PoRequestPowerIrp),
+    FN(IoAllocateDriverObjectExtension),
+    FN(IoWMIRegistrationControl),
+    FN(IoWriteErrorLogEntry),
+    FN(IoAllocateErrorLogEntry),
+    FN(IoRegisterShutdownNotification),
+    FN(IoUnregisterShutdownNotification),
     FN(MmGetSystemRoutineAddress),
 };
 const Import hal_imports[] = {
-    FN_AS("nthost.dma_missing", dma_missing), FN_AS("nthost.dma_put", dma_put), FN_AS("nthost.dma_allocate", dma_allocate),
-    FN_AS("nthost.dma_free", dma_free), FN_AS("nthost.dma_alignment", dma_alignment),
+    FN_AS("nthost.dma_missing", dma_missing),     FN_AS("nthost.dma_put", dma_put),
+    FN_AS("nthost.dma_allocate", dma_allocate),   FN_AS("nthost.dma_free", dma_free),
+    FN_AS("nthost.dma_alignment", dma_alignment),
 };
 const ImportTable registered("ntoskrnl.exe", imports);
 const ImportTable registered_hal("hal.dll", hal_imports);
 
-} // namespace
+}  // namespace
 
-} // namespace nth
+}  // namespace nth

@@ -24,14 +24,15 @@ namespace {
 struct ObjectType {
     ObjectKind kind;
 };
-ObjectType g_event{ObjectKind::Event}, g_semaphore{ObjectKind::Semaphore}, g_file{ObjectKind::File}, g_thread{ObjectKind::Thread},
-    g_process{ObjectKind::Process}, g_mutant{ObjectKind::Mutant}, g_device{ObjectKind::Device}, g_driver{ObjectKind::Driver};
+ObjectType g_event{ObjectKind::Event}, g_semaphore{ObjectKind::Semaphore}, g_file{ObjectKind::File},
+    g_thread{ObjectKind::Thread}, g_process{ObjectKind::Process}, g_mutant{ObjectKind::Mutant},
+    g_device{ObjectKind::Device}, g_driver{ObjectKind::Driver};
 ObjectType *ExEventObjectType = &g_event, *ExSemaphoreObjectType = &g_semaphore, *IoFileObjectType = &g_file,
-           *PsThreadType = &g_thread, *PsProcessType = &g_process, *ExMutantObjectType = &g_mutant, *IoDeviceObjectType = &g_device,
-           *IoDriverObjectType = &g_driver;
+           *PsThreadType = &g_thread, *PsProcessType = &g_process, *ExMutantObjectType = &g_mutant,
+           *IoDeviceObjectType = &g_device, *IoDriverObjectType = &g_driver;
 Process *PsInitialSystemProcess_;
 
-constexpr uint64_t KERNEL_HANDLE = 0x80000000; // as in NT: kernel handles have the top bits set
+constexpr uint64_t KERNEL_HANDLE = 0x80000000;  // as in NT: kernel handles have the top bits set
 HandleTable &table_of(uint64_t *handle) {
     if (static_cast<int64_t>(*handle) < 0) {
         *handle &= ~(uint64_t{0xffffffff} << 32 | KERNEL_HANDLE);
@@ -77,7 +78,8 @@ LONG_PTR NTAPI ObfDereferenceObject(void *body) {
     object_release(body);
     return 1;
 }
-NTSTATUS NTAPI ObOpenObjectByPointer(void *body, ULONG attributes, void *, ULONG, ObjectType *type, CCHAR, uint64_t *out) {
+NTSTATUS NTAPI ObOpenObjectByPointer(void *body, ULONG attributes, void *, ULONG, ObjectType *type, CCHAR,
+                                     uint64_t *out) {
     if (type != nullptr && type->kind != object_kind(body)) return STATUS_OBJECT_TYPE_MISMATCH;
     *out = insert_handle(body, attributes);
     return STATUS_SUCCESS;
@@ -90,12 +92,24 @@ NTSTATUS NTAPI ZwClose(uint64_t handle) {
 }
 
 // ---- processes and threads
-Process *NTAPI IoGetCurrentProcess() { return current_process(); }
-uint64_t NTAPI PsGetCurrentProcessId() { return current()->process->id; }
-uint64_t NTAPI PsGetCurrentThreadId() { return current()->id; }
-uint64_t NTAPI PsGetProcessId(Process *p) { return p->id; }
-uint64_t NTAPI PsGetThreadId(Thread *t) { return t->id; }
-Process *NTAPI IoThreadToProcess(Thread *t) { return t->process; }
+Process *NTAPI IoGetCurrentProcess() {
+    return current_process();
+}
+uint64_t NTAPI PsGetCurrentProcessId() {
+    return current()->process->id;
+}
+uint64_t NTAPI PsGetCurrentThreadId() {
+    return current()->id;
+}
+uint64_t NTAPI PsGetProcessId(Process *p) {
+    return p->id;
+}
+uint64_t NTAPI PsGetThreadId(Thread *t) {
+    return t->id;
+}
+Process *NTAPI IoThreadToProcess(Thread *t) {
+    return t->process;
+}
 NTSTATUS NTAPI PsLookupProcessByProcessId(uint64_t id, Process **out) {
     *out = process_by_id(static_cast<uint32_t>(id));
     return *out != nullptr ? STATUS_SUCCESS : STATUS_INVALID_CID;
@@ -105,7 +119,8 @@ NTSTATUS NTAPI PsSetCreateProcessNotifyRoutine(ProcessNotify *routine, BOOLEAN r
     bool ok = remove ? remove_process_notify(routine) : add_process_notify(routine);
     return ok ? STATUS_SUCCESS : STATUS_INVALID_PARAMETER;
 }
-NTSTATUS NTAPI PsCreateSystemThread(uint64_t *handle, ULONG, OBJECT_ATTRIBUTES *, uint64_t, void *, uint64_t start, uint64_t context) {
+NTSTATUS NTAPI PsCreateSystemThread(uint64_t *handle, ULONG, OBJECT_ATTRIBUTES *, uint64_t, void *, uint64_t start,
+                                    uint64_t context) {
     require_irql(PASSIVE_LEVEL, "PsCreateSystemThread");
     if (should_fail(Fail::Thread)) return STATUS_INSUFFICIENT_RESOURCES;
     Thread *t = create_thread(system_process(), start, context, 0, true);
@@ -118,18 +133,23 @@ NTSTATUS NTAPI PsCreateSystemThread(uint64_t *handle, ULONG, OBJECT_ATTRIBUTES *
 NTSTATUS NTAPI PsTerminateSystemThread(NTSTATUS status) {
     Thread *t = current();
     if (!t->is_system || t->start == 0) return STATUS_INVALID_PARAMETER;
-    if (t->irql != PASSIVE_LEVEL) bugcheck(0x0a, "IRQL_NOT_LESS_OR_EQUAL", "PsTerminateSystemThread at IRQL %u", t->irql);
+    if (t->irql != PASSIVE_LEVEL)
+        bugcheck(0x0a, "IRQL_NOT_LESS_OR_EQUAL", "PsTerminateSystemThread at IRQL %u", t->irql);
     exit_current_thread(static_cast<uint32_t>(status));
 }
-CCHAR NTAPI ExGetPreviousMode() { return current()->is_system ? KernelMode : UserMode; }
-BOOLEAN NTAPI SeSinglePrivilegeCheck(uint64_t, CCHAR) { return 1; }
+CCHAR NTAPI ExGetPreviousMode() {
+    return current()->is_system ? KernelMode : UserMode;
+}
+BOOLEAN NTAPI SeSinglePrivilegeCheck(uint64_t, CCHAR) {
+    return 1;
+}
 BOOLEAN NTAPI PsGetVersion(ULONG *major, ULONG *minor, ULONG *build, UNICODE_STRING *) {
     if (major != nullptr) *major = 5;
     if (minor != nullptr) *minor = 2;
     if (build != nullptr) *build = 3790;
     return 0;
 }
-NTSTATUS NTAPI RtlGetVersion(ULONG *v) { // RTL_OSVERSIONINFOW
+NTSTATUS NTAPI RtlGetVersion(ULONG *v) {  // RTL_OSVERSIONINFOW
     v[1] = 5;
     v[2] = 2;
     v[3] = 3790;
@@ -193,7 +213,8 @@ NTSTATUS NTAPI ZwOpenKey(uint64_t *handle, ULONG, const OBJECT_ATTRIBUTES *a) {
     *handle = open_key(path);
     return *handle != 0 ? STATUS_SUCCESS : STATUS_INSUFFICIENT_RESOURCES;
 }
-NTSTATUS NTAPI ZwCreateKey(uint64_t *handle, ULONG, const OBJECT_ATTRIBUTES *a, ULONG, UNICODE_STRING *, ULONG, ULONG *disposition) {
+NTSTATUS NTAPI ZwCreateKey(uint64_t *handle, ULONG, const OBJECT_ATTRIBUTES *a, ULONG, UNICODE_STRING *, ULONG,
+                           ULONG *disposition) {
     std::string path = key_path(a);
     if (disposition != nullptr) *disposition = registry().has_key(path) ? 2 : 1;
     registry().create_key(path);
@@ -208,7 +229,8 @@ NTSTATUS NTAPI IoOpenDeviceRegistryKey(DEVICE_OBJECT *, ULONG type, ULONG, uint6
 KeyObject *reference_key(uint64_t handle, NTSTATUS *s) {
     return static_cast<KeyObject *>(table_of(&handle).reference(handle, ObjectKind::Key, s));
 }
-NTSTATUS NTAPI ZwQueryValueKey(uint64_t handle, const UNICODE_STRING *name, int information, uint8_t *out, ULONG size, ULONG *needed) {
+NTSTATUS NTAPI ZwQueryValueKey(uint64_t handle, const UNICODE_STRING *name, int information, uint8_t *out, ULONG size,
+                               ULONG *needed) {
     NTSTATUS s;
     KeyObject *k = reference_key(handle, &s);
     if (k == nullptr) return s;
@@ -241,7 +263,8 @@ NTSTATUS NTAPI ZwQueryValueKey(uint64_t handle, const UNICODE_STRING *name, int 
     if (information != 0) memcpy(out + head, v.data.data(), v.data.size());
     return STATUS_SUCCESS;
 }
-NTSTATUS NTAPI ZwSetValueKey(uint64_t handle, const UNICODE_STRING *name, ULONG, ULONG type, const uint8_t *data, ULONG size) {
+NTSTATUS NTAPI ZwSetValueKey(uint64_t handle, const UNICODE_STRING *name, ULONG, ULONG type, const uint8_t *data,
+                             ULONG size) {
     NTSTATUS s;
     KeyObject *k = reference_key(handle, &s);
     if (k == nullptr) return s;
@@ -251,21 +274,53 @@ NTSTATUS NTAPI ZwSetValueKey(uint64_t handle, const UNICODE_STRING *name, ULONG,
 }
 
 const Import imports[] = {
-    DATA(ExEventObjectType), DATA(ExSemaphoreObjectType), DATA(IoFileObjectType), DATA(PsThreadType), DATA(PsProcessType),
-    DATA(ExMutantObjectType), DATA(IoDeviceObjectType), DATA(IoDriverObjectType), DATA_AS("PsInitialSystemProcess", PsInitialSystemProcess_),
-    FN(ObReferenceObjectByHandle), FN(ObReferenceObjectByPointer), FN(ObfReferenceObject), FN(ObfDereferenceObject),
-    FN_AS("ObDereferenceObject", ObfDereferenceObject), FN(ObOpenObjectByPointer), FN(ZwClose), FN(IoGetCurrentProcess),
-    FN_AS("PsGetCurrentProcess", IoGetCurrentProcess), FN(PsGetCurrentProcessId), FN(PsGetCurrentThreadId),
-FN(PsGetProcessId), FN(PsGetThreadId), FN(IoThreadToProcess),
-    FN_AS("PsGetThreadProcess", IoThreadToProcess), FN(PsLookupProcessByProcessId), FN(PsSetCreateProcessNotifyRoutine),
-    FN(PsCreateSystemThread), FN(PsTerminateSystemThread), FN(ExGetPreviousMode), FN(SeSinglePrivilegeCheck), FN(PsGetVersion),
-    FN(RtlGetVersion), FN(ZwCreateEvent), FN(ZwSetEvent), FN(ZwWaitForSingleObject), FN(ZwOpenKey), FN(ZwCreateKey),
-    FN(IoOpenDeviceRegistryKey), FN(ZwQueryValueKey), FN(ZwSetValueKey),
+    DATA(ExEventObjectType),
+    DATA(ExSemaphoreObjectType),
+    DATA(IoFileObjectType),
+    DATA(PsThreadType),
+    DATA(PsProcessType),
+    DATA(ExMutantObjectType),
+    DATA(IoDeviceObjectType),
+    DATA(IoDriverObjectType),
+    DATA_AS("PsInitialSystemProcess", PsInitialSystemProcess_),
+    FN(ObReferenceObjectByHandle),
+    FN(ObReferenceObjectByPointer),
+    FN(ObfReferenceObject),
+    FN(ObfDereferenceObject),
+    FN_AS("ObDereferenceObject", ObfDereferenceObject),
+    FN(ObOpenObjectByPointer),
+    FN(ZwClose),
+    FN(IoGetCurrentProcess),
+    FN_AS("PsGetCurrentProcess", IoGetCurrentProcess),
+    FN(PsGetCurrentProcessId),
+    FN(PsGetCurrentThreadId),
+    FN(PsGetProcessId),
+    FN(PsGetThreadId),
+    FN(IoThreadToProcess),
+    FN_AS("PsGetThreadProcess", IoThreadToProcess),
+    FN(PsLookupProcessByProcessId),
+    FN(PsSetCreateProcessNotifyRoutine),
+    FN(PsCreateSystemThread),
+    FN(PsTerminateSystemThread),
+    FN(ExGetPreviousMode),
+    FN(SeSinglePrivilegeCheck),
+    FN(PsGetVersion),
+    FN(RtlGetVersion),
+    FN(ZwCreateEvent),
+    FN(ZwSetEvent),
+    FN(ZwWaitForSingleObject),
+    FN(ZwOpenKey),
+    FN(ZwCreateKey),
+    FN(IoOpenDeviceRegistryKey),
+    FN(ZwQueryValueKey),
+    FN(ZwSetValueKey),
 };
 const ImportTable registered("ntoskrnl.exe", imports);
 
-} // namespace
+}  // namespace
 
-void set_initial_system_process() { PsInitialSystemProcess_ = system_process(); }
+void set_initial_system_process() {
+    PsInitialSystemProcess_ = system_process();
+}
 
-} // namespace nth
+}  // namespace nth

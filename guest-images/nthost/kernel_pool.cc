@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// The kernel's heap, over the linear view of the page pool. Blocks carry a header and, with the verifier, a guard behind them;
-// freed blocks are filled and kept for a while before they are used again, so that a late write is found.
+// The kernel's heap, over the linear view of the page pool. Blocks carry a header and, with the verifier, a guard
+// behind them; freed blocks are filled and kept for a while before they are used again, so that a late write is found.
 #include <cstring>
 #include <deque>
 #include <map>
@@ -24,16 +24,16 @@ constexpr uint32_t GUARD_BYTES = 16;
 constexpr size_t QUARANTINE_BLOCKS = 256;
 
 struct Block {
-    uint64_t size;  // asked for
-    uint64_t whole; // with the guard
+    uint64_t size;   // asked for
+    uint64_t whole;  // with the guard
     uint32_t tag;
-    uint32_t pages; // page-sized blocks: how many; 0: from a size class
+    uint32_t pages;  // page-sized blocks: how many; 0: from a size class
     bool from_driver;
 };
 
-FutexLock g_lock; // guards all below
+FutexLock g_lock;  // guards all below
 std::unordered_map<uint64_t, Block> g_blocks;
-std::map<uint64_t, std::vector<uint64_t>> g_free; // size class -> free addresses
+std::map<uint64_t, std::vector<uint64_t>> g_free;  // size class -> free addresses
 std::deque<std::pair<uint64_t, Block>> g_quarantine;
 
 uint64_t size_class(uint64_t n) {
@@ -48,7 +48,8 @@ void check_guard(uint64_t address, const Block &b) {
     for (uint64_t i = b.size; i < b.whole; i++)
         if (p[i] != GUARD)
             bugcheck(0x19, "BAD_POOL_HEADER", "pool block %p of %llu bytes (tag %.4s) was overrun: byte %llu is 0x%02x",
-                     (const void *)p, (unsigned long long)b.size, reinterpret_cast<const char *>(&b.tag), (unsigned long long)i, p[i]);
+                     (const void *)p, (unsigned long long)b.size, reinterpret_cast<const char *>(&b.tag),
+                     (unsigned long long)i, p[i]);
 }
 
 void recycle(uint64_t address, const Block &b) {
@@ -68,17 +69,15 @@ void recycle(uint64_t address, const Block &b) {
     }
 }
 
-} // namespace
+}  // namespace
 
 void *pool_allocate(uint64_t size, uint32_t tag, bool from_driver) {
     if (from_driver && should_fail(Fail::Pool)) return nullptr;
     if (size > page_pool().bytes()) return nullptr;
     uint64_t whole = std::max<uint64_t>(size, 1);
-    bool paged = size >= 4096; // NT gives such blocks whole pages
-    if (paged)
-        whole = page_up(size + (g_verifier && size % 4096 == 0 && from_driver ? GUARD_BYTES : 0));
-    else
-        whole += g_verifier ? GUARD_BYTES : 0;
+    bool paged = size >= 4096;  // NT gives such blocks whole pages
+    if (paged) whole = page_up(size + (g_verifier && size % 4096 == 0 && from_driver ? GUARD_BYTES : 0));
+    else whole += g_verifier ? GUARD_BYTES : 0;
     uint64_t address = 0;
     Block b{size, whole, tag, 0, from_driver};
     Locked l(g_lock);
@@ -168,7 +167,7 @@ std::string pool_leaks() {
 namespace {
 
 struct FailurePlan {
-    std::vector<uint64_t> at; // call numbers, from 1
+    std::vector<uint64_t> at;  // call numbers, from 1
     double probability = 0;
     std::mt19937_64 random;
     uint64_t calls = 0;
@@ -178,7 +177,7 @@ FutexLock g_plan_lock;
 constexpr const char *kFailNames[] = {"pool", "lock", "secure", "map", "event", "thread", "contiguous"};
 bool g_any_plan = false;
 
-} // namespace
+}  // namespace
 
 bool add_failure(const std::string &text, std::string *error) {
     size_t colon = text.find(':');
@@ -187,9 +186,10 @@ bool add_failure(const std::string &text, std::string *error) {
     for (int i = 0; i < static_cast<int>(Fail::Kinds); i++)
         if (name == kFailNames[i]) kind = i;
     auto bad = [&] {
-        *error = "--fail " + text +
-                 ": expected KIND:N or KIND:p=P,seed=S with KIND one of pool, lock, secure, map, event, thread, contiguous, "
-                 "N from 1 on and P from 0 to 1";
+        *error =
+            "--fail " + text +
+            ": expected KIND:N or KIND:p=P,seed=S with KIND one of pool, lock, secure, map, event, thread, contiguous, "
+            "N from 1 on and P from 0 to 1";
         return false;
     };
     if (kind < 0 || rest.empty()) return bad();
@@ -221,4 +221,4 @@ bool should_fail(Fail kind) {
     return plan.probability > 0 && std::uniform_real_distribution<>(0, 1)(plan.random) < plan.probability;
 }
 
-} // namespace nth
+}  // namespace nth

@@ -66,7 +66,9 @@ NTSTATUS NTAPI RtlAppendUnicodeStringToString(UNICODE_STRING *to, const UNICODE_
     to->Length = static_cast<USHORT>(to->Length + s->Length);
     return STATUS_SUCCESS;
 }
-int fold(WCHAR c) { return c < 128 ? toupper(c) : c; }
+int fold(WCHAR c) {
+    return c < 128 ? toupper(c) : c;
+}
 LONG NTAPI RtlCompareUnicodeString(const UNICODE_STRING *a, const UNICODE_STRING *b, BOOLEAN ignore_case) {
     unsigned n = std::min(a->Length, b->Length) / 2;
     for (unsigned i = 0; i < n; i++) {
@@ -129,8 +131,8 @@ NTSTATUS NTAPI RtlIntegerToUnicodeString(ULONG v, ULONG base, UNICODE_STRING *to
 NTSTATUS NTAPI RtlGUIDFromString(const UNICODE_STRING *s, GUID *g) {
     std::string t = narrow(s->Buffer, s->Length / 2);
     unsigned v[8];
-    int n = sscanf(t.c_str(), "{%8x-%4hx-%4hx-%2x%2x-%2x%2x%2x%2x%2x%2x}", &g->Data1, &g->Data2, &g->Data3, &v[0], &v[1], &v[2], &v[3],
-                   &v[4], &v[5], &v[6], &v[7]);
+    int n = sscanf(t.c_str(), "{%8x-%4hx-%4hx-%2x%2x-%2x%2x%2x%2x%2x%2x}", &g->Data1, &g->Data2, &g->Data3, &v[0],
+                   &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]);
     if (n != 11) return STATUS_INVALID_PARAMETER;
     for (int i = 0; i < 8; i++) g->Data4[i] = static_cast<uint8_t>(v[i]);
     return STATUS_SUCCESS;
@@ -140,8 +142,12 @@ uint64_t NTAPI RtlCompareMemory(const uint8_t *a, const uint8_t *b, uint64_t n) 
     while (i < n && a[i] == b[i]) i++;
     return i;
 }
-ULONG NTAPI RtlNtStatusToDosError(NTSTATUS s) { return status_to_win32(s); }
-ULONG NTAPI RtlRandom(ULONG *seed) { return *seed = (*seed * 0x7fffffed + 0x7fffffc3) & 0x7fffffff; }
+ULONG NTAPI RtlNtStatusToDosError(NTSTATUS s) {
+    return status_to_win32(s);
+}
+ULONG NTAPI RtlRandom(ULONG *seed) {
+    return *seed = (*seed * 0x7fffffed + 0x7fffffc3) & 0x7fffffff;
+}
 void NTAPI RtlAssert(const char *what, const char *file, ULONG line, const char *text) {
     bugcheck(0xc4, "ASSERTION", "%s, %s:%u %s", what, file, line, text != nullptr ? text : "");
 }
@@ -153,10 +159,11 @@ BOOLEAN NTAPI RtlTimeToSecondsSince1970(const int64_t *t, ULONG *s) {
 // ---- debug output: one line each
 void print_debug(std::string s) {
     static FutexLock lock;
-    static std::string line; // guarded by lock
+    static std::string line;  // guarded by lock
     Locked l(lock);
     line += s;
-    for (size_t n; (n = line.find('\n')) != std::string::npos; line.erase(0, n + 1)) note("driver: %s", line.substr(0, n).c_str());
+    for (size_t n; (n = line.find('\n')) != std::string::npos; line.erase(0, n + 1))
+        note("driver: %s", line.substr(0, n).c_str());
     if (line.size() > 500) {
         note("driver: %s", line.c_str());
         line.clear();
@@ -181,7 +188,9 @@ ULONG NTAPI vDbgPrintEx(ULONG, ULONG, const char *format, __builtin_ms_va_list a
     print_debug(format_ms(format, args));
     return 0;
 }
-void NTAPI DbgBreakPoint() { note("driver: DbgBreakPoint()"); }
+void NTAPI DbgBreakPoint() {
+    note("driver: DbgBreakPoint()");
+}
 char KdDebuggerEnabled_ = 0, KdDebuggerNotPresent_ = 1;
 
 // ---- C library in the kernel
@@ -208,16 +217,36 @@ int NTAPI k_sprintf(char *out, const char *format, ...) {
     __builtin_ms_va_end(args);
     return n;
 }
-uint64_t NTAPI k_strlen(const char *s) { return strlen(s); }
-int NTAPI k_strcmp(const char *a, const char *b) { return strcmp(a, b); }
-int NTAPI k_strncmp(const char *a, const char *b, uint64_t n) { return strncmp(a, b, n); }
-int NTAPI k_stricmp(const char *a, const char *b) { return strcasecmp(a, b); }
-char *NTAPI k_strcpy(char *d, const char *s) { return strcpy(d, s); }
-char *NTAPI k_strncpy(char *d, const char *s, uint64_t n) { return strncpy(d, s, n); }
-char *NTAPI k_strcat(char *d, const char *s) { return strcat(d, s); }
-const char *NTAPI k_strchr(const char *s, int c) { return strchr(s, c); }
-const char *NTAPI k_strstr(const char *s, const char *t) { return strstr(s, t); }
-uint64_t NTAPI k_wcslen(const WCHAR *s) { return length16(s); }
+uint64_t NTAPI k_strlen(const char *s) {
+    return strlen(s);
+}
+int NTAPI k_strcmp(const char *a, const char *b) {
+    return strcmp(a, b);
+}
+int NTAPI k_strncmp(const char *a, const char *b, uint64_t n) {
+    return strncmp(a, b, n);
+}
+int NTAPI k_stricmp(const char *a, const char *b) {
+    return strcasecmp(a, b);
+}
+char *NTAPI k_strcpy(char *d, const char *s) {
+    return strcpy(d, s);
+}
+char *NTAPI k_strncpy(char *d, const char *s, uint64_t n) {
+    return strncpy(d, s, n);
+}
+char *NTAPI k_strcat(char *d, const char *s) {
+    return strcat(d, s);
+}
+const char *NTAPI k_strchr(const char *s, int c) {
+    return strchr(s, c);
+}
+const char *NTAPI k_strstr(const char *s, const char *t) {
+    return strstr(s, t);
+}
+uint64_t NTAPI k_wcslen(const WCHAR *s) {
+    return length16(s);
+}
 int NTAPI k_wcscmp(const WCHAR *a, const WCHAR *b) {
     while (*a != 0 && *a == *b) a++, b++;
     return int(*a) - int(*b);
@@ -231,28 +260,47 @@ WCHAR *NTAPI k_wcscpy(WCHAR *d, const WCHAR *s) {
     return d;
 }
 
-#define MEMORY_FUNCTIONS                                                                                                       \
-    LEAF_AS("memcpy", nth_ms_memmove), LEAF_AS("memmove", nth_ms_memmove), LEAF_AS("memset", nth_ms_memset),                    \
-        LEAF_AS("memcmp", nth_ms_memcmp), LEAF_AS("RtlCopyMemory", nth_ms_memmove), LEAF_AS("RtlMoveMemory", nth_ms_memmove),   \
-        LEAF_AS("RtlCopyMemoryNonTemporal", nth_ms_memmove), LEAF_AS("RtlZeroMemory", nth_ms_memzero), FN(RtlCompareMemory),    \
-        FN(RtlInitUnicodeString), FN(RtlInitAnsiString), FN_AS("RtlInitString", RtlInitAnsiString), FN(RtlCopyUnicodeString),   \
-        FN(RtlAppendUnicodeToString), FN(RtlAppendUnicodeStringToString), FN(RtlCompareUnicodeString), FN(RtlEqualUnicodeString), \
-        FN(RtlNtStatusToDosError), FN(RtlGUIDFromString), FN(RtlIntegerToUnicodeString), FN(DbgPrint), FN(DbgPrintEx),          \
-        FN(DbgBreakPoint), FN(RtlAssert), FN(RtlRandom)
+#define MEMORY_FUNCTIONS                                                                                            \
+    LEAF_AS("memcpy", nth_ms_memmove), LEAF_AS("memmove", nth_ms_memmove), LEAF_AS("memset", nth_ms_memset),        \
+        LEAF_AS("memcmp", nth_ms_memcmp), LEAF_AS("RtlCopyMemory", nth_ms_memmove),                                 \
+        LEAF_AS("RtlMoveMemory", nth_ms_memmove), LEAF_AS("RtlCopyMemoryNonTemporal", nth_ms_memmove),              \
+        LEAF_AS("RtlZeroMemory", nth_ms_memzero), FN(RtlCompareMemory), FN(RtlInitUnicodeString),                   \
+        FN(RtlInitAnsiString), FN_AS("RtlInitString", RtlInitAnsiString), FN(RtlCopyUnicodeString),                 \
+        FN(RtlAppendUnicodeToString), FN(RtlAppendUnicodeStringToString), FN(RtlCompareUnicodeString),              \
+        FN(RtlEqualUnicodeString), FN(RtlNtStatusToDosError), FN(RtlGUIDFromString), FN(RtlIntegerToUnicodeString), \
+        FN(DbgPrint), FN(DbgPrintEx), FN(DbgBreakPoint), FN(RtlAssert), FN(RtlRandom)
 
 const Import imports[] = {
-    MEMORY_FUNCTIONS, FN(RtlFreeUnicodeString), FN(RtlFreeAnsiString), FN(RtlAnsiStringToUnicodeString), FN(RtlUnicodeStringToAnsiString),
-    FN(RtlTimeToSecondsSince1970), FN(vDbgPrintEx), DATA_AS("KdDebuggerEnabled", KdDebuggerEnabled_),
-    DATA_AS("KdDebuggerNotPresent", KdDebuggerNotPresent_), FN_AS("_vsnprintf", k_vsnprintf), FN_AS("_snprintf", k_snprintf),
-    FN_AS("sprintf", k_sprintf), FN_AS("strlen", k_strlen), FN_AS("strcmp", k_strcmp), FN_AS("strncmp", k_strncmp),
-    FN_AS("_stricmp", k_stricmp), FN_AS("strcpy", k_strcpy), FN_AS("strncpy", k_strncpy), FN_AS("strcat", k_strcat),
-    FN_AS("strchr", k_strchr), FN_AS("strstr", k_strstr), FN_AS("wcslen", k_wcslen), FN_AS("wcscmp", k_wcscmp),
-    FN_AS("_wcsicmp", k_wcsicmp), FN_AS("wcscpy", k_wcscpy),
+    MEMORY_FUNCTIONS,
+    FN(RtlFreeUnicodeString),
+    FN(RtlFreeAnsiString),
+    FN(RtlAnsiStringToUnicodeString),
+    FN(RtlUnicodeStringToAnsiString),
+    FN(RtlTimeToSecondsSince1970),
+    FN(vDbgPrintEx),
+    DATA_AS("KdDebuggerEnabled", KdDebuggerEnabled_),
+    DATA_AS("KdDebuggerNotPresent", KdDebuggerNotPresent_),
+    FN_AS("_vsnprintf", k_vsnprintf),
+    FN_AS("_snprintf", k_snprintf),
+    FN_AS("sprintf", k_sprintf),
+    FN_AS("strlen", k_strlen),
+    FN_AS("strcmp", k_strcmp),
+    FN_AS("strncmp", k_strncmp),
+    FN_AS("_stricmp", k_stricmp),
+    FN_AS("strcpy", k_strcpy),
+    FN_AS("strncpy", k_strncpy),
+    FN_AS("strcat", k_strcat),
+    FN_AS("strchr", k_strchr),
+    FN_AS("strstr", k_strstr),
+    FN_AS("wcslen", k_wcslen),
+    FN_AS("wcscmp", k_wcscmp),
+    FN_AS("_wcsicmp", k_wcsicmp),
+    FN_AS("wcscpy", k_wcscpy),
 };
 const Import ntdll_imports[] = {MEMORY_FUNCTIONS};
 const ImportTable registered("ntoskrnl.exe", imports);
 const ImportTable registered_ntdll("ntdll.dll", ntdll_imports);
 
-} // namespace
+}  // namespace
 
-} // namespace nth
+}  // namespace nth

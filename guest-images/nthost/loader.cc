@@ -57,7 +57,9 @@ std::string base_name(const std::string &path) {
     return slash == std::string::npos ? path : path.substr(slash + 1);
 }
 
-bool readable(const std::string &path) { return access(path.c_str(), R_OK) == 0; }
+bool readable(const std::string &path) {
+    return access(path.c_str(), R_OK) == 0;
+}
 
 std::string find_file(Process *p, const std::string &name) {
     std::string with = name.find('.', name.find_last_of("/\\") == std::string::npos ? 0 : name.find_last_of("/\\")) ==
@@ -93,7 +95,8 @@ void add_tls_block(Thread *t, const Image &i) {
 void tls_callbacks(const Image &i, DWORD reason) {
     if (i.tls_rva == 0) return;
     auto *list = reinterpret_cast<uint64_t *>(i.at<TlsDirectory>(i.tls_rva)->Callbacks);
-    for (; list != nullptr && *list != 0; list++) call_pe(reinterpret_cast<TlsCallback *>(*list), i.base, reason, uint64_t{0});
+    for (; list != nullptr && *list != 0; list++)
+        call_pe(reinterpret_cast<TlsCallback *>(*list), i.base, reason, uint64_t{0});
 }
 
 bool call_entry(const Image &i, DWORD reason, uint64_t reserved) {
@@ -102,7 +105,8 @@ bool call_entry(const Image &i, DWORD reason, uint64_t reserved) {
     return call_pe(reinterpret_cast<DllMain *>(i.entry), i.base, reason, reserved) != 0;
 }
 
-Image *load(Process *p, const std::string &name, bool is_program, ProgramMissing *missing, std::vector<std::string> &chain) {
+Image *load(Process *p, const std::string &name, bool is_program, ProgramMissing *missing,
+            std::vector<std::string> &chain) {
     if (Image *i = find_module(p, name); i != nullptr && !is_program) {
         i->references++;
         return i;
@@ -120,7 +124,7 @@ Image *load(Process *p, const std::string &name, bool is_program, ProgramMissing
     }
     {
         Locked l(p->lock);
-        p->images.push_back(image); // for the search, and against cycles; moved behind its imports below
+        p->images.push_back(image);  // for the search, and against cycles; moved behind its imports below
     }
     chain.push_back(image->name);
     bool ok = true;
@@ -157,7 +161,7 @@ Image *load(Process *p, const std::string &name, bool is_program, ProgramMissing
     return image;
 }
 
-} // namespace
+}  // namespace
 
 Image *find_module(Process *p, const std::string &name) {
     std::string want = lower(base_name(name));
@@ -244,4 +248,4 @@ void set_up_static_tls(Thread *t) {
         if (i->tls_index >= 0) add_tls_block(t, *i);
 }
 
-} // namespace nth
+}  // namespace nth

@@ -26,4 +26,4 @@ std::unique_ptr<Device> make_device(const std::string &text, std::string *error)
     return nullptr;
 }
 
-} // namespace nth
+}  // namespace nth

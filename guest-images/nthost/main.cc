@@ -100,9 +100,9 @@ int run(const std::vector<Program> &programs, const std::string &driver, const s
     return status != 0 && code == 0 ? 1 : code;
 }
 
-} // namespace
+}  // namespace
 
-} // namespace nth
+}  // namespace nth
 
 int main(int argc, char **argv) {
     using namespace nth;
@@ -113,16 +113,20 @@ int main(int argc, char **argv) {
     uint32_t pool = 512, timeout = 0;
     bool list = false;
     app.add_option("--driver", driver, "kernel driver (.sys) to load");
-    app.add_option("--device", device,
-                   "inproc[,fabric=SOCK,ip=A.B.C.D,prefix=N,revoke=key|deregister,direct=on|off,msi=on|off,vectors=N,...], "
-                   "pci=DOMAIN:BUS:SLOT.FUNCTION[,iommu=auto|on|off,msi=on|off], or none");
-    app.add_option("--path", g_loader.search, "directory where DLLs are searched, besides the program's own (repeatable)");
+    app.add_option(
+        "--device", device,
+        "inproc[,fabric=SOCK,ip=A.B.C.D,prefix=N,revoke=key|deregister,direct=on|off,msi=on|off,vectors=N,...], "
+        "pci=DOMAIN:BUS:SLOT.FUNCTION[,iommu=auto|on|off,msi=on|off], or none");
+    app.add_option("--path", g_loader.search,
+                   "directory where DLLs are searched, besides the program's own (repeatable)");
     app.add_option("--pool", pool, "physical memory of the machine in MiB (16 to 65536)")->capture_default_str();
     app.add_option("--verifier", verifier, "on or off: checks of what the driver does")->capture_default_str();
-    app.add_option("--fail", fail, "KIND:N or KIND:p=P,seed=S: make calls fail (pool, lock, secure, map, event, thread, contiguous)");
+    app.add_option("--fail", fail,
+                   "KIND:N or KIND:p=P,seed=S: make calls fail (pool, lock, secure, map, event, thread, contiguous)");
     app.add_option("--set", parameters, "NAME=VALUE in the device's registry key (repeatable)");
     app.add_option("--timeout", timeout, "end with status 97 after that many seconds (0: never)");
-    app.add_option("--watch-user-memory", watch, "on or off: bugcheck when the driver touches user memory outside __try (needs protection keys)");
+    app.add_option("--watch-user-memory", watch,
+                   "on or off: bugcheck when the driver touches user memory outside __try (needs protection keys)");
     app.add_flag("--imports", list, "print every import that nthost supplies, and end");
 
     // Everything behind -- belongs to the programs.

@@ -14,6 +14,8 @@
 #include "user_access.h"
 #include "verifier.h"
 
+extern "C" int nth_safe_copy(void *to, const void *from, size_t size);
+
 namespace nth {
 
 using namespace nt;
@@ -22,19 +24,21 @@ namespace {
 
 constexpr uint32_t MDL_TAG = 0x206c644d;
 
-FutexLock g_lock; // guards the maps
+FutexLock g_lock;  // guards the maps
 struct Owned {
     uint64_t pages;
     PageIndex first;
 };
-std::map<uint64_t, Owned> g_contiguous;   // by linear address
-std::map<uint64_t, uint64_t> g_io_space;  // address -> size
-std::map<uint64_t, uint64_t> g_system_maps; // address -> pages
+std::map<uint64_t, Owned> g_contiguous;      // by linear address
+std::map<uint64_t, uint64_t> g_io_space;     // address -> size
+std::map<uint64_t, uint64_t> g_system_maps;  // address -> pages
 std::atomic<int64_t> g_pages_for_mdl{0};
 
-} // namespace
+}  // namespace
 
-uint64_t mdl_pages(const MDL *m) { return (uint64_t{m->ByteOffset} + m->ByteCount + 4095) / 4096; }
+uint64_t mdl_pages(const MDL *m) {
+    return (uint64_t{m->ByteOffset} + m->ByteCount + 4095) / 4096;
+}
 
 MDL *allocate_mdl(uint64_t address, uint64_t length) {
     uint64_t pages = ((address & 4095) + length + 4095) / 4096;
@@ -61,9 +65,23 @@ static void unmap_system(MDL *m) {
 
 void free_mdl(MDL *m) {
     if ((m->MdlFlags & MDL_PAGES_LOCKED) && g_verifier)
-        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "IoFreeMdl: the pages of MDL %p are still locked", (void *)m);
+        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "IoFreeMdl: the pages of MDL %p are still locked",
+                 (void *)m);
     if (m->MdlFlags & MDL_PARTIAL_HAS_BEEN_MAPPED) unmap_system(m);
     pool_free(m, MDL_TAG, true);
+}
+
+// NT probes for writing by reading a byte of each page and writing it back: what a device writes there in between is
+// lost.
+static void probe_for_write(uint64_t address, uint64_t pages) {
+    UserAccess open;
+    for (uint64_t i = 0; i < pages; i++) {
+        uint64_t at = i == 0 ? address : page_down(address) + i * 4096;
+        uint8_t seen;
+        if (nth_safe_copy(&seen, reinterpret_cast<const void *>(at), 1) != 0) continue;
+        __builtin_ia32_pause();
+        nth_safe_copy(reinterpret_cast<void *>(at), &seen, 1);
+    }
 }
 
 NTSTATUS lock_mdl(MDL *m, Process *p, LockOperation operation) {
@@ -71,14 +89,7 @@ NTSTATUS lock_mdl(MDL *m, Process *p, LockOperation operation) {
     bool write = operation != LockOperation::Read;
     NTSTATUS s = memory().lock_range(p, address, m->ByteCount, write, m->pfns());
     if (!nt_success(s)) return s;
-    // NT probes for writing by reading a byte of each page and writing it back: what a device writes in between is lost.
-    if (write && p != nullptr)
-        for (uint64_t i = 0; i < mdl_pages(m); i++) {
-            auto *byte = reinterpret_cast<volatile uint8_t *>(i == 0 ? address : page_down(address) + i * 4096);
-            const uint8_t seen = *byte;
-            for (volatile int pause = 0; pause < 20; pause = pause + 1) {} // some of what it takes there
-            *byte = seen;
-        }
+    if (write && p != nullptr) probe_for_write(address, mdl_pages(m));
     m->Process = p;
     m->MdlFlags |= MDL_PAGES_LOCKED | (write ? MDL_WRITE_OPERATION : 0);
     if (p != nullptr) p->locked_pages += static_cast<int64_t>(mdl_pages(m));
@@ -87,14 +98,15 @@ NTSTATUS lock_mdl(MDL *m, Process *p, LockOperation operation) {
 
 void unlock_mdl(MDL *m, const char *function) {
     if ((m->MdlFlags & MDL_PAGES_LOCKED) == 0)
-        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "%s: the pages of MDL %p are not locked", function, (void *)m);
+        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "%s: the pages of MDL %p are not locked", function,
+                 (void *)m);
     unmap_system(m);
     uint64_t pages = mdl_pages(m);
     for (uint64_t i = 0; i < pages; i++) {
         auto page = page_pool().from_pfn(m->pfns()[i]);
         if (!page || !page_pool().unlock(*page))
-            bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "%s: page frame %llx of MDL %p is not locked", function,
-                     (unsigned long long)m->pfns()[i], (void *)m);
+            bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "%s: page frame %llx of MDL %p is not locked",
+                     function, (unsigned long long)m->pfns()[i], (void *)m);
     }
     if (m->Process != nullptr) static_cast<Process *>(m->Process)->locked_pages -= static_cast<int64_t>(pages);
     m->Process = nullptr;
@@ -138,7 +150,8 @@ void NTAPI IoBuildPartialMdl(MDL *source, MDL *target, uint64_t address, ULONG l
     target->ByteOffset = static_cast<ULONG>(address & 4095);
     target->ByteCount = length;
     target->Process = source->Process;
-    target->MdlFlags = static_cast<SHORT>(MDL_PARTIAL | (source->MdlFlags & (MDL_SOURCE_IS_NONPAGED_POOL | MDL_IO_SPACE)));
+    target->MdlFlags =
+        static_cast<SHORT>(MDL_PARTIAL | (source->MdlFlags & (MDL_SOURCE_IS_NONPAGED_POOL | MDL_IO_SPACE)));
     if (source->MdlFlags & MDL_SOURCE_IS_NONPAGED_POOL)
         target->MappedSystemVa = static_cast<uint8_t *>(source->MappedSystemVa) + skip;
     memcpy(target->pfns(), source->pfns() + first, mdl_pages(target) * 8);
@@ -183,7 +196,8 @@ void NTAPI MmBuildMdlForNonPagedPool(MDL *m) {
     for (uint64_t i = 0; i < mdl_pages(m); i++) {
         auto pfn = memory().pfn_of(va + i * 4096);
         if (!pfn || is_user_address(va))
-            bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "MmBuildMdlForNonPagedPool: 0x%llx is not nonpaged kernel memory",
+            bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION",
+                     "MmBuildMdlForNonPagedPool: 0x%llx is not nonpaged kernel memory",
                      (unsigned long long)(va + i * 4096));
         io = io || !page_pool().from_pfn(*pfn);
         m->pfns()[i] = *pfn;
@@ -210,8 +224,8 @@ std::optional<uint64_t> map_mdl(MDL *m, Process *owner) {
 void *NTAPI MmMapLockedPagesSpecifyCache(MDL *m, CCHAR mode, int, void *, ULONG, int) {
     require_irql(mode == KernelMode ? DISPATCH_LEVEL : APC_LEVEL, "MmMapLockedPagesSpecifyCache");
     if ((m->MdlFlags & (MDL_PAGES_LOCKED | MDL_SOURCE_IS_NONPAGED_POOL | MDL_PARTIAL)) == 0)
-        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "MmMapLockedPagesSpecifyCache: the pages of MDL %p are not locked",
-                 (void *)m);
+        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION",
+                 "MmMapLockedPagesSpecifyCache: the pages of MDL %p are not locked", (void *)m);
     if (mode == KernelMode) {
         if (m->MdlFlags & (MDL_MAPPED_TO_SYSTEM_VA | MDL_SOURCE_IS_NONPAGED_POOL)) return m->MappedSystemVa;
         auto at = map_mdl(m, nullptr);
@@ -224,13 +238,16 @@ void *NTAPI MmMapLockedPagesSpecifyCache(MDL *m, CCHAR mode, int, void *, ULONG,
     }
     Process *p = current_process();
     if (p == nullptr || p->is_system)
-        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "MmMapLockedPagesSpecifyCache to user mode in the System process");
+        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION",
+                 "MmMapLockedPagesSpecifyCache to user mode in the System process");
     auto at = map_mdl(m, p);
     if (!at) raise_status(STATUS_INSUFFICIENT_RESOURCES);
     p->mapped_views++;
     return reinterpret_cast<void *>(*at + m->ByteOffset);
 }
-void *NTAPI MmMapLockedPages(MDL *m, CCHAR mode) { return MmMapLockedPagesSpecifyCache(m, mode, 1, nullptr, 0, 16); }
+void *NTAPI MmMapLockedPages(MDL *m, CCHAR mode) {
+    return MmMapLockedPagesSpecifyCache(m, mode, 1, nullptr, 0, 16);
+}
 void NTAPI MmUnmapLockedPages(uint64_t address, MDL *m) {
     if (!is_user_address(address)) {
         if ((m->MdlFlags & MDL_MAPPED_TO_SYSTEM_VA) == 0) {
@@ -246,7 +263,8 @@ void NTAPI MmUnmapLockedPages(uint64_t address, MDL *m) {
     if (m->MdlFlags & MDL_IO_SPACE) g_device->drop_mapping(page_down(address), pages * 4096);
     if (!memory().unmap_view(p, address, pages))
         bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION",
-                 "MmUnmapLockedPages: 0x%llx is not a mapping of that size in process %u (unmapped before, or in the wrong process?)",
+                 "MmUnmapLockedPages: 0x%llx is not a mapping of that size in process %u (unmapped before, or in the "
+                 "wrong process?)",
                  (unsigned long long)address, p->id);
     p->mapped_views--;
 }
@@ -294,7 +312,7 @@ uint64_t allocate_contiguous(uint64_t bytes, uint64_t highest, uint64_t boundary
     if (bytes == 0 || should_fail(Fail::Contiguous)) return 0;
     uint32_t pages = static_cast<uint32_t>(page_up(bytes) / 4096);
     uint32_t align = 1;
-    if (boundary != 0) // not to be crossed: aligning to the next power of two is enough
+    if (boundary != 0)  // not to be crossed: aligning to the next power of two is enough
         while (align < pages) align *= 2;
     auto first = page_pool().allocate(pages, align, highest);
     if (!first) return 0;
@@ -325,16 +343,20 @@ uint64_t NTAPI MmAllocateContiguousMemory(uint64_t bytes, int64_t highest) {
 void NTAPI MmFreeContiguousMemory(uint64_t at) {
     require_irql(APC_LEVEL, "MmFreeContiguousMemory");
     if (!free_contiguous(at))
-        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "MmFreeContiguousMemory: 0x%llx was freed before, or is none",
-                 (unsigned long long)at);
+        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION",
+                 "MmFreeContiguousMemory: 0x%llx was freed before, or is none", (unsigned long long)at);
 }
-void NTAPI MmFreeContiguousMemorySpecifyCache(uint64_t at, uint64_t, int) { MmFreeContiguousMemory(at); }
+void NTAPI MmFreeContiguousMemorySpecifyCache(uint64_t at, uint64_t, int) {
+    MmFreeContiguousMemory(at);
+}
 
 int64_t NTAPI MmGetPhysicalAddress(uint64_t va) {
     auto pfn = memory().pfn_of(va);
     return pfn ? static_cast<int64_t>(*pfn << 12 | (va & 4095)) : 0;
 }
-BOOLEAN NTAPI MmIsAddressValid(uint64_t va) { return memory().pfn_of(va).has_value(); }
+BOOLEAN NTAPI MmIsAddressValid(uint64_t va) {
+    return memory().pfn_of(va).has_value();
+}
 
 // ---- I/O space
 uint64_t NTAPI MmMapIoSpace(int64_t physical, uint64_t size, int) {
@@ -347,8 +369,9 @@ uint64_t NTAPI MmMapIoSpace(int64_t physical, uint64_t size, int) {
     if (!g_device->fill_mapping(*at, first, pages * 4096)) {
         memory().unmap_view(nullptr, *at, pages);
         if (g_verifier)
-            bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "MmMapIoSpace: bus address 0x%llx, %llu bytes, is not the device's",
-                     (unsigned long long)bus, (unsigned long long)size);
+            bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION",
+                     "MmMapIoSpace: bus address 0x%llx, %llu bytes, is not the device's", (unsigned long long)bus,
+                     (unsigned long long)size);
         return 0;
     }
     Locked l(g_lock);
@@ -361,7 +384,8 @@ void NTAPI MmUnmapIoSpace(uint64_t address, uint64_t) {
         Locked l(g_lock);
         auto it = g_io_space.find(at);
         if (it == g_io_space.end())
-            bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "MmUnmapIoSpace: 0x%llx is not mapped", (unsigned long long)address);
+            bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "MmUnmapIoSpace: 0x%llx is not mapped",
+                     (unsigned long long)address);
         size = it->second;
         g_io_space.erase(it);
     }
@@ -378,9 +402,10 @@ uint64_t NTAPI MmSecureVirtualMemory(uint64_t address, uint64_t size, ULONG mode
 void NTAPI MmUnsecureVirtualMemory(uint64_t handle) {
     require_irql(APC_LEVEL, "MmUnsecureVirtualMemory");
     if (!memory().unsecure(current_process(), handle))
-        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION",
-                 "MmUnsecureVirtualMemory: 0x%llx is not secured in process %u (unsecured before, or in the wrong process?)",
-                 (unsigned long long)handle, current_process()->id);
+        bugcheck(
+            0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION",
+            "MmUnsecureVirtualMemory: 0x%llx is not secured in process %u (unsecured before, or in the wrong process?)",
+            (unsigned long long)handle, current_process()->id);
 }
 
 // ---- probing
@@ -399,24 +424,55 @@ void NTAPI ProbeForWrite(uint64_t address, uint64_t length, ULONG alignment) {
 }
 
 uint64_t MmHighestUserAddress = USER_LIMIT - 1, MmUserProbeAddress = USER_LIMIT, MmSystemRangeStart = KERNEL_BASE;
-int NTAPI MmQuerySystemSize() { return 2; }
-BOOLEAN NTAPI MmIsThisAnNtAsSystem() { return 1; }
+int NTAPI MmQuerySystemSize() {
+    return 2;
+}
+BOOLEAN NTAPI MmIsThisAnNtAsSystem() {
+    return 1;
+}
 
 const Import imports[] = {
-    FN(IoAllocateMdl), FN(IoFreeMdl), FN(IoBuildPartialMdl), FN(MmSizeOfMdl), FN(MmProbeAndLockPages), FN(MmUnlockPages),
-    FN(MmBuildMdlForNonPagedPool), FN(MmMapLockedPagesSpecifyCache), FN(MmMapLockedPages), FN(MmUnmapLockedPages),
-    FN(MmAllocatePagesForMdl), FN(MmAllocatePagesForMdlEx), FN(MmFreePagesFromMdl), FN(MmAllocateContiguousMemorySpecifyCache),
-    FN(MmAllocateContiguousMemory), FN(MmFreeContiguousMemory), FN(MmFreeContiguousMemorySpecifyCache), FN(MmGetPhysicalAddress),
-    FN(MmIsAddressValid), FN(MmMapIoSpace), FN(MmUnmapIoSpace), FN(MmSecureVirtualMemory), FN(MmUnsecureVirtualMemory),
-    FN(ProbeForRead), FN(ProbeForWrite), DATA(MmHighestUserAddress), DATA(MmUserProbeAddress), DATA(MmSystemRangeStart),
-    FN(MmQuerySystemSize), FN(MmIsThisAnNtAsSystem),
+    FN(IoAllocateMdl),
+    FN(IoFreeMdl),
+    FN(IoBuildPartialMdl),
+    FN(MmSizeOfMdl),
+    FN(MmProbeAndLockPages),
+    FN(MmUnlockPages),
+    FN(MmBuildMdlForNonPagedPool),
+    FN(MmMapLockedPagesSpecifyCache),
+    FN(MmMapLockedPages),
+    FN(MmUnmapLockedPages),
+    FN(MmAllocatePagesForMdl),
+    FN(MmAllocatePagesForMdlEx),
+    FN(MmFreePagesFromMdl),
+    FN(MmAllocateContiguousMemorySpecifyCache),
+    FN(MmAllocateContiguousMemory),
+    FN(MmFreeContiguousMemory),
+    FN(MmFreeContiguousMemorySpecifyCache),
+    FN(MmGetPhysicalAddress),
+    FN(MmIsAddressValid),
+    FN(MmMapIoSpace),
+    FN(MmUnmapIoSpace),
+    FN(MmSecureVirtualMemory),
+    FN(MmUnsecureVirtualMemory),
+    FN(ProbeForRead),
+    FN(ProbeForWrite),
+    DATA(MmHighestUserAddress),
+    DATA(MmUserProbeAddress),
+    DATA(MmSystemRangeStart),
+    FN(MmQuerySystemSize),
+    FN(MmIsThisAnNtAsSystem),
 };
 const ImportTable registered("ntoskrnl.exe", imports);
 
-} // namespace
+}  // namespace
 
 // For the DMA adapter.
-uint64_t allocate_common_buffer(uint64_t bytes) { return allocate_contiguous(bytes, ~uint64_t{0}, 0); }
-bool free_common_buffer(uint64_t at) { return free_contiguous(at); }
+uint64_t allocate_common_buffer(uint64_t bytes) {
+    return allocate_contiguous(bytes, ~uint64_t{0}, 0);
+}
+bool free_common_buffer(uint64_t at) {
+    return free_contiguous(at);
+}
 
-} // namespace nth
+}  // namespace nth

@@ -14,7 +14,9 @@ namespace {
 
 constexpr uint64_t CF = 1, PF = 4, AF = 16, ZF = 64, SF = 128, DF = 1024, OF = 2048;
 
-uint64_t mask_of(unsigned size) { return size == 8 ? ~uint64_t{0} : (uint64_t{1} << (size * 8)) - 1; }
+uint64_t mask_of(unsigned size) {
+    return size == 8 ? ~uint64_t{0} : (uint64_t{1} << (size * 8)) - 1;
+}
 uint64_t sign_extend(uint64_t v, unsigned size) {
     unsigned shift = 64 - size * 8;
     return static_cast<uint64_t>(static_cast<int64_t>(v << shift) >> shift);
@@ -50,17 +52,15 @@ struct Decoder {
 };
 
 uint64_t get_reg(const CpuState &c, unsigned reg, unsigned size, bool rex) {
-    if (size == 1 && !rex && reg >= 4 && reg < 8) return c.reg[reg - 4] >> 8 & 0xff; // ah, ch, dh, bh
+    if (size == 1 && !rex && reg >= 4 && reg < 8) return c.reg[reg - 4] >> 8 & 0xff;  // ah, ch, dh, bh
     return c.reg[reg] & mask_of(size);
 }
 
 void set_reg(CpuState &c, unsigned reg, uint64_t v, unsigned size, bool rex) {
     if (size == 1 && !rex && reg >= 4 && reg < 8)
         c.reg[reg - 4] = (c.reg[reg - 4] & ~uint64_t{0xff00}) | (v & 0xff) << 8;
-    else if (size >= 4)
-        c.reg[reg] = v & mask_of(size); // 32-bit results clear the upper half
-    else
-        c.reg[reg] = (c.reg[reg] & ~mask_of(size)) | (v & mask_of(size));
+    else if (size >= 4) c.reg[reg] = v & mask_of(size);  // 32-bit results clear the upper half
+    else c.reg[reg] = (c.reg[reg] & ~mask_of(size)) | (v & mask_of(size));
 }
 
 // The eight operations of opcodes 00..3f and of group 1.
@@ -175,7 +175,7 @@ bool two_byte_op(CpuState &c, Decoder &d, uint64_t offset, MmioPort &port) {
         case 0xb6:
         case 0xb7:
         case 0xbe:
-        case 0xbf: { // movzx, movsx
+        case 0xbf: {  // movzx, movsx
             if (!d.modrm(&reg)) return false;
             unsigned from = (op & 1) ? 2 : 1;
             uint64_t v = port.read(offset, from) & mask_of(from);
@@ -183,19 +183,17 @@ bool two_byte_op(CpuState &c, Decoder &d, uint64_t offset, MmioPort &port) {
             return true;
         }
         case 0xb0:
-        case 0xb1: { // cmpxchg
+        case 0xb1: {  // cmpxchg
             unsigned size = (op & 1) ? d.operand_size() : 1;
             if (!d.modrm(&reg)) return false;
             uint64_t v = port.read(offset, size) & mask_of(size);
             alu(c, Cmp, c.reg[RAX], v, size);
-            if (c.eflags & ZF)
-                port.write(offset, get_reg(c, reg, size, rex), size);
-            else
-                set_reg(c, RAX, v, size, true);
+            if (c.eflags & ZF) port.write(offset, get_reg(c, reg, size, rex), size);
+            else set_reg(c, RAX, v, size, true);
             return true;
         }
         case 0xc0:
-        case 0xc1: { // xadd
+        case 0xc1: {  // xadd
             unsigned size = (op & 1) ? d.operand_size() : 1;
             if (!d.modrm(&reg)) return false;
             uint64_t v = port.read(offset, size) & mask_of(size);
@@ -204,7 +202,7 @@ bool two_byte_op(CpuState &c, Decoder &d, uint64_t offset, MmioPort &port) {
             port.write(offset, sum, size);
             return true;
         }
-        case 0xc3: // movnti
+        case 0xc3:  // movnti
             if (!d.modrm(&reg)) return false;
             port.write(offset, get_reg(c, reg, d.operand_size(), true), d.operand_size());
             return true;
@@ -216,7 +214,7 @@ bool one_byte_op(CpuState &c, Decoder &d, uint8_t op, uint64_t offset, MmioPort 
     unsigned size = (op & 1) ? d.operand_size() : 1;
     bool rex = d.rex != 0;
     unsigned reg;
-    if (op < 0x40 && (op & 7) < 4) { // alu r/m,r and r,r/m
+    if (op < 0x40 && (op & 7) < 4) {  // alu r/m,r and r,r/m
         unsigned kind = op >> 3;
         if (!d.modrm(&reg)) return false;
         uint64_t mem = port.read(offset, size);
@@ -231,27 +229,28 @@ bool one_byte_op(CpuState &c, Decoder &d, uint8_t op, uint64_t offset, MmioPort 
         return true;
     }
     switch (op) {
-        case 0x63: // movsxd
+        case 0x63:  // movsxd
             if (!d.modrm(&reg)) return false;
             set_reg(c, reg, sign_extend(port.read(offset, 4), 4), d.operand_size(), true);
             return true;
         case 0x80:
         case 0x81:
-        case 0x83: { // alu r/m,imm
+        case 0x83: {  // alu r/m,imm
             if (!d.modrm(&reg)) return false;
             unsigned kind = reg & 7;
-            uint64_t imm = op == 0x81 ? sign_extend(d.take(size == 2 ? 2 : 4), size == 2 ? 2 : 4) : sign_extend(d.take(1), 1);
+            uint64_t imm =
+                op == 0x81 ? sign_extend(d.take(size == 2 ? 2 : 4), size == 2 ? 2 : 4) : sign_extend(d.take(1), 1);
             uint64_t out = alu(c, kind, port.read(offset, size), imm, size);
             if (kind != Cmp) port.write(offset, out, size);
             return true;
         }
         case 0x84:
-        case 0x85: // test
+        case 0x85:  // test
             if (!d.modrm(&reg)) return false;
             alu(c, And, port.read(offset, size), get_reg(c, reg, size, rex), size);
             return true;
         case 0x86:
-        case 0x87: { // xchg
+        case 0x87: {  // xchg
             if (!d.modrm(&reg)) return false;
             uint64_t v = port.read(offset, size);
             port.write(offset, get_reg(c, reg, size, rex), size);
@@ -276,7 +275,7 @@ bool one_byte_op(CpuState &c, Decoder &d, uint8_t op, uint64_t offset, MmioPort 
             return true;
         }
         case 0xf6:
-        case 0xf7: { // test r/m,imm; not
+        case 0xf7: {  // test r/m,imm; not
             if (!d.modrm(&reg)) return false;
             if ((reg & 7) <= 1) {
                 uint64_t imm = size == 1 ? d.take(1) : size == 2 ? d.take(2) : sign_extend(d.take(4), 4);
@@ -288,7 +287,7 @@ bool one_byte_op(CpuState &c, Decoder &d, uint8_t op, uint64_t offset, MmioPort 
             return true;
         }
         case 0xfe:
-        case 0xff: { // inc, dec keep the carry
+        case 0xff: {  // inc, dec keep the carry
             if (!d.modrm(&reg) || (reg & 7) > 1) return false;
             uint64_t carry = c.eflags & CF;
             uint64_t out = alu(c, (reg & 7) == 0 ? Add : Sub, port.read(offset, size), 1, size);
@@ -300,31 +299,24 @@ bool one_byte_op(CpuState &c, Decoder &d, uint8_t op, uint64_t offset, MmioPort 
     }
 }
 
-} // namespace
+}  // namespace
 
 bool emulate_access(const uint8_t *code, CpuState &cpu, uint64_t address, uint64_t base, MmioPort &port) {
     Decoder d{code};
     for (;; d.p++) {
         uint8_t b = *d.p;
-        if (b == 0x66)
-            d.operand16 = true;
-        else if (b == 0xf3)
-            d.rep = true;
-        else if (b == 0xf2)
-            d.repne = true;
-        else if (b != 0xf0 && b != 0x2e && b != 0x3e && b != 0x26 && b != 0x36 && b != 0x64 && b != 0x65)
-            break;
+        if (b == 0x66) d.operand16 = true;
+        else if (b == 0xf3) d.rep = true;
+        else if (b == 0xf2) d.repne = true;
+        else if (b != 0xf0 && b != 0x2e && b != 0x3e && b != 0x26 && b != 0x36 && b != 0x64 && b != 0x65) break;
         if (d.p - code > 4) return false;
     }
     if ((*d.p & 0xf0) == 0x40) d.rex = *d.p++;
     uint8_t op = *d.p++;
     bool ok;
-    if (op == 0x0f)
-        ok = two_byte_op(cpu, d, address - base, port);
-    else if ((op & ~1) == 0xa4 || (op & ~1) == 0xaa)
-        ok = string_op(cpu, d, op, address, base, port);
-    else
-        ok = one_byte_op(cpu, d, op, address - base, port);
+    if (op == 0x0f) ok = two_byte_op(cpu, d, address - base, port);
+    else if ((op & ~1) == 0xa4 || (op & ~1) == 0xaa) ok = string_op(cpu, d, op, address, base, port);
+    else ok = one_byte_op(cpu, d, op, address - base, port);
     if (ok) cpu.rip += d.p - code;
     return ok;
 }
@@ -335,10 +327,8 @@ bool emulate_cr8(const uint8_t *code, CpuState &cpu, uint64_t (*read)(), void (*
     uint8_t m = code[3];
     if ((m >> 3 & 7) != 0 || (m >> 6) != 3) return false;
     unsigned reg = (m & 7) | ((code[0] & 1) ? 8 : 0);
-    if (code[2] == 0x20)
-        cpu.reg[reg] = read();
-    else
-        write(cpu.reg[reg]);
+    if (code[2] == 0x20) cpu.reg[reg] = read();
+    else write(cpu.reg[reg]);
     cpu.rip += 4;
     return true;
 }
@@ -348,12 +338,12 @@ bool emulate_cr8(const uint8_t *code, CpuState &cpu, uint64_t (*read)(), void (*
 namespace {
 constexpr unsigned MAX_RANGES = 256;
 struct Slot {
-    std::atomic<uint64_t> address{0}; // 0: free; set last
+    std::atomic<uint64_t> address{0};  // 0: free; set last
     MmioRange range;
 };
 Slot g_ranges[MAX_RANGES];
 FutexLock g_range_lock;
-} // namespace
+}  // namespace
 
 void add_mmio_range(uint64_t address, uint64_t size, MmioPort *port, uint64_t port_offset) {
     Locked l(g_range_lock);
@@ -380,4 +370,4 @@ const MmioRange *find_mmio_range(uint64_t address) {
     return nullptr;
 }
 
-} // namespace nth
+}  // namespace nth

@@ -14,10 +14,10 @@
 namespace nth {
 
 struct CpuState {
-    uint64_t reg[16]; // nt::Register order
+    uint64_t reg[16];  // nt::Register order
     uint64_t rip;
     uint64_t eflags;
-    nt::M128 *xmm; // 16 registers, may be null in tests without SSE operands
+    nt::M128 *xmm;  // 16 registers, may be null in tests without SSE operands
 };
 
 struct MmioPort {
@@ -44,4 +44,4 @@ struct MmioRange {
 };
 const MmioRange *find_mmio_range(uint64_t address);
 
-} // namespace nth
+}  // namespace nth

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// nt_types.h: the NT data types that cross the PE boundary, with the x64 Windows layout, usable from an LP64 translation
-// unit. Names and layouts are those of the public driver headers; nt_layout.inc lists the offsets, nt_types.h is checked
-// against it here at compile time and the real headers are checked against the same list by the test driver's build.
+// nt_types.h: the NT data types that cross the PE boundary, with the x64 Windows layout, usable from an LP64
+// translation unit. Names and layouts are those of the public driver headers; nt_layout.inc lists the offsets,
+// nt_types.h is checked against it here at compile time and the real headers are checked against the same list by the
+// test driver's build.
 #pragma once
 
 #include <cstddef>
@@ -470,8 +471,8 @@ struct CM_PARTIAL_RESOURCE_DESCRIPTOR {
 #pragma pack(pop)
 
 struct CM_RESOURCE_LIST_HEAD {
-    ULONG Count;         // full descriptors: always 1 here
-    ULONG InterfaceType; // PCIBus = 5
+    ULONG Count;          // full descriptors: always 1 here
+    ULONG InterfaceType;  // PCIBus = 5
     ULONG BusNumber;
     USHORT Version, Revision;
     ULONG PartialCount;
@@ -586,7 +587,7 @@ struct alignas(16) CONTEXT {
     USHORT SegCs, SegDs, SegEs, SegFs, SegGs, SegSs;
     ULONG EFlags;
     uint64_t Dr[6];
-    uint64_t Reg[16]; // rax rcx rdx rbx rsp rbp rsi rdi r8..r15
+    uint64_t Reg[16];  // rax rcx rdx rbx rsp rbp rsi rdi r8..r15
     uint64_t Rip;
     UCHAR FltHeader[32];
     M128 Legacy[8];
@@ -650,8 +651,12 @@ enum { ExceptionContinueExecution, ExceptionContinueSearch, ExceptionNestedExcep
 #undef NT_SIZE
 #undef NT_OFFSET
 
-inline void list_init(LIST_ENTRY *h) { h->Flink = h->Blink = h; }
-inline bool list_empty(const LIST_ENTRY *h) { return h->Flink == h; }
+inline void list_init(LIST_ENTRY *h) {
+    h->Flink = h->Blink = h;
+}
+inline bool list_empty(const LIST_ENTRY *h) {
+    return h->Flink == h;
+}
 inline void list_add_tail(LIST_ENTRY *h, LIST_ENTRY *e) {
     e->Flink = h;
     e->Blink = h->Blink;
@@ -663,4 +668,4 @@ inline void list_remove(LIST_ENTRY *e) {
     e->Flink->Blink = e->Blink;
 }
 
-} // namespace nt
+}  // namespace nt

@@ -15,12 +15,12 @@ void (*g_on_file_handle_close)(void *, Process *);
 
 namespace {
 std::atomic<int32_t> g_live[16];
-constexpr uint32_t OBJECT_TAG = 0x206a624f; // "Obj "
-} // namespace
+constexpr uint32_t OBJECT_TAG = 0x206a624f;  // "Obj "
+}  // namespace
 
 const char *object_kind_name(ObjectKind kind) {
-    static constexpr const char *names[] = {"any",    "event",  "semaphore", "mutant",    "timer", "thread", "process",
-                                            "file",   "device", "driver",    "host file", "key",   "link"};
+    static constexpr const char *names[] = {"any",  "event",  "semaphore", "mutant",    "timer", "thread", "process",
+                                            "file", "device", "driver",    "host file", "key",   "link"};
     return names[static_cast<int>(kind)];
 }
 
@@ -40,31 +40,38 @@ void *object_allocate(ObjectKind kind, size_t body, void (*destroy)(void *)) {
 
 ObjectHeader *object_header(void *body) {
     auto *h = static_cast<ObjectHeader *>(body) - 1;
-    if (body == nullptr || (reinterpret_cast<uint64_t>(body) & 15) != 0 || !is_kernel_address(reinterpret_cast<uint64_t>(body)) ||
-        h->magic != ObjectHeader::MAGIC)
+    if (body == nullptr || (reinterpret_cast<uint64_t>(body) & 15) != 0 ||
+        !is_kernel_address(reinterpret_cast<uint64_t>(body)) || h->magic != ObjectHeader::MAGIC)
         bugcheck(0x18, "REFERENCE_BY_POINTER", "%p is not an object", body);
     return h;
 }
 
-void object_reference(void *body) { object_header(body)->references++; }
+void object_reference(void *body) {
+    object_header(body)->references++;
+}
 
 void object_release(void *body) {
     ObjectHeader *h = object_header(body);
     int32_t left = --h->references;
     if (left > 0) return;
-    if (left < 0) bugcheck(0x18, "REFERENCE_BY_POINTER", "%s %p was dereferenced once too often", object_kind_name(h->kind), body);
+    if (left < 0)
+        bugcheck(0x18, "REFERENCE_BY_POINTER", "%s %p was dereferenced once too often", object_kind_name(h->kind),
+                 body);
     if (h->destroy != nullptr) h->destroy(body);
     g_live[static_cast<int>(h->kind)]--;
     h->magic = 0;
     pool_free(h, OBJECT_TAG, true);
 }
 
-ObjectKind object_kind(void *body) { return object_header(body)->kind; }
+ObjectKind object_kind(void *body) {
+    return object_header(body)->kind;
+}
 
 std::vector<std::string> live_objects() {
     std::vector<std::string> out;
     for (int i = 1; i <= static_cast<int>(ObjectKind::Symlink); i++)
-        if (int n = g_live[i]; n != 0) out.push_back(std::to_string(n) + " " + object_kind_name(static_cast<ObjectKind>(i)));
+        if (int n = g_live[i]; n != 0)
+            out.push_back(std::to_string(n) + " " + object_kind_name(static_cast<ObjectKind>(i)));
     return out;
 }
 
@@ -76,7 +83,7 @@ uint64_t HandleTable::insert(void *body) {
     h->handles++;
     Locked l(lock_);
     uint32_t i;
-    if (free_.size() > 16) { // a closed handle is not reused at once
+    if (free_.size() > 16) {  // a closed handle is not reused at once
         i = free_.front();
         free_.erase(free_.begin());
         bodies_[i] = body;
@@ -231,4 +238,4 @@ std::vector<std::string> NameSpace::links() {
     return out;
 }
 
-} // namespace nth
+}  // namespace nth

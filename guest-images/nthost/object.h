@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// object.h: objects that have handles. As in NT an object is a body, whose address drivers get, behind a header with a type,
-// a reference count and a handle count; both live in kernel memory.
+// object.h: objects that have handles. As in NT an object is a body, whose address drivers get, behind a header with a
+// type, a reference count and a handle count; both live in kernel memory.
 //
-// Contract: create() returns one reference. A handle holds one more. When the last handle of a file object is closed its
-// on_last_handle hook runs (IRP_MJ_CLEANUP); when the last reference goes, destroy runs and the memory is freed.
+// Contract: create() returns one reference. A handle holds one more. When the last handle of a file object is closed
+// its on_last_handle hook runs (IRP_MJ_CLEANUP); when the last reference goes, destroy runs and the memory is freed.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,21 @@ namespace nth {
 
 class Process;
 
-enum class ObjectKind : uint32_t { Any, Event, Semaphore, Mutant, Timer, Thread, Process, File, Device, Driver, HostFile, Key, Symlink };
+enum class ObjectKind : uint32_t {
+    Any,
+    Event,
+    Semaphore,
+    Mutant,
+    Timer,
+    Thread,
+    Process,
+    File,
+    Device,
+    Driver,
+    HostFile,
+    Key,
+    Symlink
+};
 
 struct ObjectHeader {
     static constexpr uint64_t MAGIC = 0x4a424f48544e6f62;
@@ -40,7 +54,7 @@ const char *object_kind_name(ObjectKind kind);
 
 // Zeroed body. Null: no kernel memory.
 void *object_allocate(ObjectKind kind, size_t body, void (*destroy)(void *));
-ObjectHeader *object_header(void *body); // bugcheck when it is not an object
+ObjectHeader *object_header(void *body);  // bugcheck when it is not an object
 
 template <class T>
 T *object_create(ObjectKind kind) {
@@ -70,7 +84,7 @@ class HandleTable {
 
   private:
     FutexLock lock_;
-    std::vector<void *> bodies_{nullptr}; // index = handle / 4; 0 is never used
+    std::vector<void *> bodies_{nullptr};  // index = handle / 4; 0 is never used
     std::vector<uint32_t> free_;
 };
 
@@ -83,7 +97,7 @@ class NameSpace {
   public:
     // Takes a reference. false: the name is taken.
     bool insert(const std::u16string &name, void *body);
-    void *lookup(const std::u16string &name); // referenced
+    void *lookup(const std::u16string &name);  // referenced
     bool remove(const std::u16string &name);
     void remove_body(void *body);
     // Symbolic links.
@@ -101,4 +115,4 @@ class NameSpace {
 
 NameSpace &name_space();
 
-} // namespace nth
+}  // namespace nth

@@ -39,7 +39,8 @@ uint64_t DeviceOptions::number64(const std::string &key, uint64_t absent) {
     if (v == nullptr) return absent;
     char *end;
     uint64_t n = strtoull(v->c_str(), &end, 0);
-    if ((v->empty() || *end != 0 || (*v)[0] == '-') && error_.empty()) error_ = "device option " + key + "=" + *v + ": expected a number";
+    if ((v->empty() || *end != 0 || (*v)[0] == '-') && error_.empty())
+        error_ = "device option " + key + "=" + *v + ": expected a number";
     return n;
 }
 
@@ -49,7 +50,8 @@ uint32_t DeviceOptions::number(const std::string &key, uint32_t absent, uint32_t
     char *end;
     unsigned long long n = strtoull(v->c_str(), &end, 0);
     if ((v->empty() || *end != 0 || (*v)[0] == '-' || n < low || n > high) && error_.empty())
-        error_ = "device option " + key + "=" + *v + ": expected a number from " + std::to_string(low) + " to " + std::to_string(high);
+        error_ = "device option " + key + "=" + *v + ": expected a number from " + std::to_string(low) + " to " +
+                 std::to_string(high);
     return static_cast<uint32_t>(n);
 }
 
@@ -71,4 +73,4 @@ std::string DeviceOptions::error() {
     return error_;
 }
 
-} // namespace nth
+}  // namespace nth

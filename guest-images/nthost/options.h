@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// options.h: "key=value,key=value" of --device. The first thing that is wrong is kept as one line; keys that nobody asked for
-// are wrong too.
+// options.h: "key=value,key=value" of --device. The first thing that is wrong is kept as one line; keys that nobody
+// asked for are wrong too.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class DeviceOptions {
     uint64_t number64(const std::string &key, uint64_t absent);
     // Index of the value in `accepted`; the first is the default.
     unsigned choice(const std::string &key, const std::vector<std::string> &accepted);
-    std::string error(); // after all keys were asked for
+    std::string error();  // after all keys were asked for
 
   private:
     std::map<std::string, std::string> values_;
@@ -28,4 +28,4 @@ class DeviceOptions {
     std::map<std::string, std::string> taken_;
 };
 
-} // namespace nth
+}  // namespace nth

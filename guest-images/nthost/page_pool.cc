@@ -21,7 +21,7 @@ PagePool::PagePool(uint64_t bytes, uint64_t linear, Frames frames) : bytes_(page
     if (p == MAP_FAILED || (linear != 0 && p != reinterpret_cast<void *>(linear)))
         host_bug("cannot map the page pool of %llu MiB: %s", (unsigned long long)(bytes_ >> 20), strerror(errno));
     base_ = static_cast<uint8_t *>(p);
-    madvise(base_, bytes_, MADV_HUGEPAGE); // fewer translations, where the system allows it for shared memory
+    madvise(base_, bytes_, MADV_HUGEPAGE);  // fewer translations, where the system allows it for shared memory
     if (frames == Frames::Physical) look_up_frames();
     pages_[0].references = 1;
     free_ = total_pages() - 1;
@@ -38,12 +38,14 @@ void PagePool::look_up_frames() {
     int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     std::vector<uint64_t> entries(pages_.size());
     auto want = static_cast<ssize_t>(entries.size() * 8);
-    if (fd < 0 || pread(fd, entries.data(), entries.size() * 8, static_cast<off_t>(reinterpret_cast<uint64_t>(base_) / 4096 * 8)) != want)
+    if (fd < 0 || pread(fd, entries.data(), entries.size() * 8,
+                        static_cast<off_t>(reinterpret_cast<uint64_t>(base_) / 4096 * 8)) != want)
         host_bug("cannot read /proc/self/pagemap: %s", strerror(errno));
     close(fd);
     for (uint64_t e : entries) {
         uint64_t frame = e & ((uint64_t{1} << 55) - 1);
-        if ((e >> 63) == 0 || frame == 0) host_bug("a page of the pool has no physical address (root is needed to see it)");
+        if ((e >> 63) == 0 || frame == 0)
+            host_bug("a page of the pool has no physical address (root is needed to see it)");
         by_frame_[frame] = static_cast<PageIndex>(frames_.size());
         frames_.push_back(frame);
     }
@@ -83,7 +85,8 @@ std::optional<PageIndex> PagePool::find(uint32_t count, uint32_t align, uint64_t
             bool fits = pfn(at) % align == 0;
             for (; fits && n < count; n++) {
                 PageIndex p = at + n;
-                if (pages_[p].references != 0 || bus(p) + 4095 > highest_bus || (contiguous && pfn(p) != pfn(at) + n)) fits = false;
+                if (pages_[p].references != 0 || bus(p) + 4095 > highest_bus || (contiguous && pfn(p) != pfn(at) + n))
+                    fits = false;
             }
             if (fits) return at;
             at += std::max(n, 1u);
@@ -102,7 +105,7 @@ void PagePool::take(PageIndex first, uint32_t count) {
 
 void PagePool::zero(PageIndex first, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
-        Page &p = pages_[first + i]; // ours alone now: no lock needed
+        Page &p = pages_[first + i];  // ours alone now: no lock needed
         if (p.dirty) memset(address(first + i), 0, 4096);
         p.dirty = true;
     }
@@ -174,4 +177,4 @@ bool PagePool::unlock(PageIndex page) {
     return true;
 }
 
-} // namespace nth
+}  // namespace nth

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// page_pool.h: the machine's physical memory: one memfd, mapped once in full at a fixed place (the kernel's linear view),
-// and a reference count per 4 KiB page.
+// page_pool.h: the machine's physical memory: one memfd, mapped once in full at a fixed place (the kernel's linear
+// view), and a reference count per 4 KiB page.
 //
 // Contract: a page handed out is zero-filled and has one reference. User views are further mappings of the memfd; they
-// and locks hold references, so a page outlives the view that it was first reached by. A page frame number is a bus address >> 12.
-// Bus addresses are the pool's own (page n at BUS_BASE + n * 4096: the NIC in this process, or an IOMMU, translates them), or
-// physical ones, for a function without an IOMMU before it: then the memory is locked and its frames are looked up once.
-// Page 0 of the pool is never handed out.
+// and locks hold references, so a page outlives the view that it was first reached by. A page frame number is a bus
+// address >> 12. Bus addresses are the pool's own (page n at BUS_BASE + n * 4096: the NIC in this process, or an IOMMU,
+// translates them), or physical ones, for a function without an IOMMU before it: then the memory is locked and its
+// frames are looked up once. Page 0 of the pool is never handed out.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ using PageIndex = uint32_t;
 
 class PagePool {
   public:
-    static constexpr uint64_t BUS_BASE = 0x200000; // never 0; 2 MiB, so that large pages stay aligned behind an IOMMU
+    static constexpr uint64_t BUS_BASE = 0x200000;  // never 0; 2 MiB, so that large pages stay aligned behind an IOMMU
 
     enum class Frames { Own, Physical };
     // linear: where to map it (MAP_FIXED_NOREPLACE), 0 for anywhere. Gives up (host_bug) when the memory cannot be had.
@@ -41,7 +41,7 @@ class PagePool {
     std::optional<PageIndex> allocate_run(uint32_t count, uint32_t *got);
 
     void reference(PageIndex page);
-    void release(PageIndex page); // frees at zero
+    void release(PageIndex page);  // frees at zero
     uint32_t references(PageIndex page) const { return pages_[page].references; }
 
     // MmProbeAndLockPages and MmUnlockPages. unlock() answers false when the page is not locked.
@@ -64,7 +64,7 @@ class PagePool {
     struct Page {
         uint32_t references = 0;
         uint32_t locks = 0;
-        bool dirty = false; // was in use before: zero it when it is handed out again
+        bool dirty = false;  // was in use before: zero it when it is handed out again
     };
     void look_up_frames();
     std::optional<PageIndex> find(uint32_t count, uint32_t align, uint64_t highest_bus, bool contiguous);
@@ -79,7 +79,7 @@ class PagePool {
     std::unordered_map<uint64_t, PageIndex> by_frame_;  // its inverse
     uint32_t free_ = 0;
     PageIndex hint_ = 1;
-    mutable FutexLock lock_; // guards pages_, free_, hint_
+    mutable FutexLock lock_;  // guards pages_, free_, hint_
 };
 
-} // namespace nth
+}  // namespace nth

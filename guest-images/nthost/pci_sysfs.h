@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// pci_sysfs.h: what both PCI back ends do with /sys: an owned descriptor, small files, links, giving a function to a driver.
+// pci_sysfs.h: what both PCI back ends do with /sys: an owned descriptor, small files, links, giving a function to a
+// driver.
 #pragma once
 
 #include <dirent.h>
@@ -64,10 +65,13 @@ inline bool give_to_driver(const std::string &address, const std::string &driver
     std::string now = link_name(sys + "/driver");
     if (now == driver) return true;
     if (!write_file(sys + "/driver_override", driver)) return fail(sys + "/driver_override: " + strerror(errno));
-    if (!now.empty() && !write_file(sys + "/driver/unbind", address)) return fail("cannot unbind " + now + ": " + strerror(errno));
-    if (!write_file("/sys/bus/pci/drivers_probe", address)) return fail(std::string("/sys/bus/pci/drivers_probe: ") + strerror(errno));
-    if (link_name(sys + "/driver") != driver) return fail(driver + " did not take the function (is its module loaded?)");
+    if (!now.empty() && !write_file(sys + "/driver/unbind", address))
+        return fail("cannot unbind " + now + ": " + strerror(errno));
+    if (!write_file("/sys/bus/pci/drivers_probe", address))
+        return fail(std::string("/sys/bus/pci/drivers_probe: ") + strerror(errno));
+    if (link_name(sys + "/driver") != driver)
+        return fail(driver + " did not take the function (is its module loaded?)");
     return true;
 }
 
-} // namespace nth
+}  // namespace nth

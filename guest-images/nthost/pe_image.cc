@@ -120,7 +120,7 @@ bool parse(Parsed &p, const std::string &path, std::string *error) {
     }
     for (unsigned i = 0; i < 16; i++) {
         DataDirectory d = p.dir(i);
-        if (i != 4 && (d.Rva > size || d.Size > size - d.Rva)) { // 4: certificates, a file offset
+        if (i != 4 && (d.Rva > size || d.Size > size - d.Rva)) {  // 4: certificates, a file offset
             *error = path + ": data directory " + std::to_string(i) + " lies outside the image";
             return false;
         }
@@ -139,7 +139,7 @@ bool relocate(const Image &image, DataDirectory relocs, uint64_t delta) {
             unsigned type = entry[i] >> 12;
             uint64_t rva = uint64_t{page} + (entry[i] & 0xfff);
             if (type == 0) continue;
-            if (type != 10 || rva + 8 > image.size) return false; // DIR64 only
+            if (type != 10 || rva + 8 > image.size) return false;  // DIR64 only
             uint64_t v;
             memcpy(&v, image.at<void>(rva), 8);
             v += delta;
@@ -165,15 +165,13 @@ bool read_exports(Image &image, DataDirectory d) {
     for (uint32_t i = 0; i < e->Names; i++) {
         if (names[i] >= image.size || ordinals[i] >= e->Functions || functions[ordinals[i]] >= image.size) return false;
         uint32_t rva = functions[ordinals[i]];
-        if (rva >= d.Rva && rva < d.Rva + d.Size)
-            image.forwards.push_back(image.at<char>(names[i]));
-        else
-            image.exports[image.at<char>(names[i])] = rva;
+        if (rva >= d.Rva && rva < d.Rva + d.Size) image.forwards.push_back(image.at<char>(names[i]));
+        else image.exports[image.at<char>(names[i])] = rva;
     }
     return true;
 }
 
-} // namespace
+}  // namespace
 
 Image *map_image(AddressSpace &space, const std::string &path, Process *owner, std::string *error) {
     Parsed p;
@@ -193,7 +191,8 @@ Image *map_image(AddressSpace &space, const std::string &path, Process *owner, s
         image->base = space.allocate_kernel_image(image->size);
     } else {
         uint64_t at = image->preferred, size = image->size;
-        NTSTATUS s = space.allocate(owner, &at, &size, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE, AddressSpace::Kind::Image);
+        NTSTATUS s =
+            space.allocate(owner, &at, &size, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE, AddressSpace::Kind::Image);
         if (!nt_success(s)) {
             at = 0;
             size = image->size;
@@ -299,11 +298,11 @@ std::vector<std::string> imported_modules(const Image &image) {
 RUNTIME_FUNCTION *find_function(const Image &image, uint64_t address) {
     uint32_t rva = static_cast<uint32_t>(address - image.base);
     auto *end = image.functions + image.function_count;
-    auto *f = std::upper_bound(image.functions, end, rva,
-                               [](uint32_t r, const RUNTIME_FUNCTION &e) { return r < e.Begin; });
+    auto *f =
+        std::upper_bound(image.functions, end, rva, [](uint32_t r, const RUNTIME_FUNCTION &e) { return r < e.Begin; });
     if (f == image.functions) return nullptr;
     f--;
     return rva < f->End ? f : nullptr;
 }
 
-} // namespace nth
+}  // namespace nth

@@ -2,9 +2,9 @@
 //
 // pe_image.h: x64 PE files: checking, mapping, relocation, imports, exports, TLS directory, unwind data.
 //
-// Contract: the file's headers are untrusted (every offset is checked against the file and the image); a mapped image is
-// listed in a table that may be searched from a signal handler. Imports that neither nthost nor a DLL on the search path
-// supplies are collected, never skipped.
+// Contract: the file's headers are untrusted (every offset is checked against the file and the image); a mapped image
+// is listed in a table that may be searched from a signal handler. Imports that neither nthost nor a DLL on the search
+// path supplies are collected, never skipped.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class AddressSpace;
 class Process;
 
 struct Image {
-    std::string name; // file name as given, without directory
+    std::string name;  // file name as given, without directory
     std::string path;
     uint64_t base = 0, size = 0, preferred = 0, entry = 0;
     uint64_t stack_reserve = 0;
@@ -35,10 +35,10 @@ struct Image {
     uint64_t export_rva = 0, export_size = 0;
     uint64_t tls_rva = 0;
     int tls_index = -1;
-    bool attached = false; // DllMain(PROCESS_ATTACH) succeeded
+    bool attached = false;  // DllMain(PROCESS_ATTACH) succeeded
     int references = 1;
-    std::map<std::string, uint32_t, std::less<>> exports; // name -> rva
-    std::vector<std::string> forwards;                    // "name -> module.name": reported when asked for
+    std::map<std::string, uint32_t, std::less<>> exports;  // name -> rva
+    std::vector<std::string> forwards;                     // "name -> module.name": reported when asked for
 
     template <class T>
     T *at(uint64_t rva) const {
@@ -84,14 +84,13 @@ void bind_imports(const Image &image, Resolve &&resolve, std::vector<std::string
         auto *name = image.at<uint64_t>(d->OriginalFirstThunk != 0 ? d->OriginalFirstThunk : d->FirstThunk);
         auto *slot = image.at<uint64_t>(d->FirstThunk);
         for (; *name != 0; name++, slot++) {
-            std::string symbol = *name >> 63 ? "#" + std::to_string(*name & 0xffff) : image.at<char>((*name & 0x7fffffff) + 2);
+            std::string symbol =
+                *name >> 63 ? "#" + std::to_string(*name & 0xffff) : image.at<char>((*name & 0x7fffffff) + 2);
             uint64_t address = resolve(module, symbol);
-            if (address == 0)
-                missing->push_back(module + "!" + symbol);
-            else
-                *slot = address;
+            if (address == 0) missing->push_back(module + "!" + symbol);
+            else *slot = address;
         }
     }
 }
 
-} // namespace nth
+}  // namespace nth

@@ -66,8 +66,15 @@ NTSTATUS query_interface(IO_STACK_LOCATION *sl, NTSTATUS unhandled) {
     if (!(*q.InterfaceType == kBusInterfaceStandard)) return unhandled;
     if (q.Size < sizeof(BUS_INTERFACE_STANDARD) || g_device == nullptr) return STATUS_INVALID_PARAMETER;
     auto *b = static_cast<BUS_INTERFACE_STANDARD *>(q.Interface);
-    *b = {sizeof *b, 1, g_pdo, reinterpret_cast<void *>(interface_reference), reinterpret_cast<void *>(interface_reference),
-          nullptr,   nullptr, reinterpret_cast<void *>(set_bus_data), reinterpret_cast<void *>(get_bus_data)};
+    *b = {sizeof *b,
+          1,
+          g_pdo,
+          reinterpret_cast<void *>(interface_reference),
+          reinterpret_cast<void *>(interface_reference),
+          nullptr,
+          nullptr,
+          reinterpret_cast<void *>(set_bus_data),
+          reinterpret_cast<void *>(get_bus_data)};
     return STATUS_SUCCESS;
 }
 
@@ -76,10 +83,8 @@ NTSTATUS query_id(IRP *irp, ULONG type) {
     uint32_t id = 0xffffffff;
     if (g_device != nullptr) g_device->read_config(0, &id, 4);
     char text[64];
-    if (type == 3)
-        snprintf(text, sizeof text, "0");
-    else
-        snprintf(text, sizeof text, "PCI\\VEN_%04X&DEV_%04X", id & 0xffff, id >> 16);
+    if (type == 3) snprintf(text, sizeof text, "0");
+    else snprintf(text, sizeof text, "PCI\\VEN_%04X&DEV_%04X", id & 0xffff, id >> 16);
     std::u16string w = widen(text);
     w.append(2, 0);
     auto *p = static_cast<WCHAR *>(pool_allocate(w.size() * 2, PNP_TAG, false));
@@ -92,9 +97,9 @@ NTSTATUS query_id(IRP *irp, ULONG type) {
 NTSTATUS query_capabilities(IO_STACK_LOCATION *sl) {
     auto *c = static_cast<uint8_t *>(sl->Parameters.DeviceCapabilities.Capabilities);
     uint32_t unknown = 0xffffffff;
-    memcpy(c + 8, &unknown, 4);  // Address
-    memcpy(c + 12, &unknown, 4); // UINumber
-    uint32_t states[7] = {0, 1, 4, 4, 4, 4, 4}; // system S0 is D0, the sleeping ones D3
+    memcpy(c + 8, &unknown, 4);                  // Address
+    memcpy(c + 12, &unknown, 4);                 // UINumber
+    uint32_t states[7] = {0, 1, 4, 4, 4, 4, 4};  // system S0 is D0, the sleeping ones D3
     memcpy(c + 16, states, sizeof states);
     return STATUS_SUCCESS;
 }
@@ -117,18 +122,18 @@ NTSTATUS NTAPI pdo_pnp(DEVICE_OBJECT *, IRP *irp) {
         case IRP_MN_WRITE_CONFIG: {
             auto &c = sl->Parameters.ReadWriteConfig;
             if (g_device == nullptr) return finish(irp, STATUS_NO_SUCH_DEVICE);
-            if (sl->MinorFunction == IRP_MN_READ_CONFIG)
-                g_device->read_config(c.Offset, c.Buffer, c.Length);
-            else
-                g_device->write_config(c.Offset, c.Buffer, c.Length);
+            if (sl->MinorFunction == IRP_MN_READ_CONFIG) g_device->read_config(c.Offset, c.Buffer, c.Length);
+            else g_device->write_config(c.Offset, c.Buffer, c.Length);
             irp->IoStatus.Information = c.Length;
             return finish(irp, STATUS_SUCCESS);
         }
-        default: return finish(irp, irp->IoStatus.Status); // as a bus driver has to: leave it alone
+        default: return finish(irp, irp->IoStatus.Status);  // as a bus driver has to: leave it alone
     }
 }
 
-NTSTATUS NTAPI pdo_power(DEVICE_OBJECT *, IRP *irp) { return finish(irp, STATUS_SUCCESS); }
+NTSTATUS NTAPI pdo_power(DEVICE_OBJECT *, IRP *irp) {
+    return finish(irp, STATUS_SUCCESS);
+}
 
 // ---- resources
 
@@ -137,7 +142,7 @@ std::vector<uint8_t> resource_list(bool translated) {
     for (const Device::Bar &b : g_device->bars()) {
         CM_PARTIAL_RESOURCE_DESCRIPTOR r{};
         r.Type = CmResourceTypeMemory;
-        r.ShareDisposition = 1; // device exclusive
+        r.ShareDisposition = 1;  // device exclusive
         r.Flags = CM_RESOURCE_MEMORY_READ_WRITE | CM_RESOURCE_MEMORY_BAR_64;
         r.u.Memory.Start = static_cast<int64_t>(b.bus);
         r.u.Memory.Length = static_cast<ULONG>(b.size);
@@ -163,7 +168,7 @@ std::vector<uint8_t> resource_list(bool translated) {
     } else {
         CM_PARTIAL_RESOURCE_DESCRIPTOR r{};
         r.Type = CmResourceTypeInterrupt;
-        r.ShareDisposition = 3; // shared
+        r.ShareDisposition = 3;  // shared
         r.Flags = CM_RESOURCE_INTERRUPT_LEVEL_SENSITIVE;
         r.u.Interrupt.Level = translated ? DEVICE_LEVEL : 11;
         r.u.Interrupt.Vector = translated ? LINE_VECTOR : 11;
@@ -191,9 +196,10 @@ NTSTATUS start_device() {
     memcpy(r, raw.data(), raw.size());
     memcpy(t, translated.data(), translated.size());
     DEVICE_OBJECT *top = top_of_stack(g_pdo);
-    NTSTATUS s = send_irp(top, IRP_MJ_PNP, IRP_MN_START_DEVICE, STATUS_NOT_SUPPORTED, nullptr, [&](IRP *, IO_STACK_LOCATION *sl) {
-        sl->Parameters.StartDevice = {r, t};
-    });
+    NTSTATUS s = send_irp(top, IRP_MJ_PNP, IRP_MN_START_DEVICE, STATUS_NOT_SUPPORTED, nullptr,
+                          [&](IRP *, IO_STACK_LOCATION *sl) {
+                              sl->Parameters.StartDevice = {r, t};
+                          });
     object_release(top);
     pool_free(r, PNP_TAG, true);
     pool_free(t, PNP_TAG, true);
@@ -202,13 +208,16 @@ NTSTATUS start_device() {
 
 [[noreturn]] void describe_failure(const char *what, NTSTATUS s) {
     const char *name = status_name(s);
-    note("%s: %s failed with 0x%08X%s%s", g_driver_image->name.c_str(), what, uint32_t(s), name ? " " : "", name ? name : "");
+    note("%s: %s failed with 0x%08X%s%s", g_driver_image->name.c_str(), what, uint32_t(s), name ? " " : "",
+         name ? name : "");
     exit_host(1);
 }
 
-} // namespace
+}  // namespace
 
-bool driver_loaded() { return g_driver != nullptr; }
+bool driver_loaded() {
+    return g_driver != nullptr;
+}
 
 void load_driver(const std::string &path) {
     std::string error;
@@ -242,7 +251,8 @@ void load_driver(const std::string &path) {
     NTSTATUS s = call_pe(g_driver->DriverInit, g_driver, &path_string);
     pool_free(text, PNP_TAG, true);
     if (!nt_success(s)) describe_failure("DriverEntry", s);
-    for (DEVICE_OBJECT *d = g_driver->DeviceObject; d != nullptr; d = d->NextDevice) d->Flags &= ~DO_DEVICE_INITIALIZING;
+    for (DEVICE_OBJECT *d = g_driver->DeviceObject; d != nullptr; d = d->NextDevice)
+        d->Flags &= ~DO_DEVICE_INITIALIZING;
     auto *add = g_driver->DriverExtension->AddDevice;
     if (add == nullptr || g_device == nullptr) return;
 
@@ -298,7 +308,9 @@ void unload_driver() {
     flush_work();
     flush_dpcs();
     if (g_driver->DriverUnload == nullptr) {
-        if (g_verifier) note("%s has no DriverUnload: it stays loaded, and what it left is not looked for", g_driver_image->name.c_str());
+        if (g_verifier)
+            note("%s has no DriverUnload: it stays loaded, and what it left is not looked for",
+                 g_driver_image->name.c_str());
         return;
     }
     call_pe(g_driver->DriverUnload, g_driver);
@@ -309,7 +321,8 @@ void unload_driver() {
     if (g_driver->DeviceObject != nullptr) add("device objects");
     if (connected_interrupts() != 0) add("connected interrupts");
     if (process_notify_count() != 0) add("process notify routines");
-    if (timer_armed_in(g_driver_image->base, g_driver_image->base + g_driver_image->size)) add("armed timers in its data");
+    if (timer_armed_in(g_driver_image->base, g_driver_image->base + g_driver_image->size))
+        add("armed timers in its data");
     for (auto &l : name_space().links()) add("symbolic link " + l);
     for (auto &i : g_interfaces)
         if (i.enabled) add("enabled device interface");
@@ -319,7 +332,8 @@ void unload_driver() {
             if (g_driver_image->contains(t->start)) add("system thread at " + describe_address(t->start));
     }
     if (!leaks.empty() && g_verifier)
-        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "%s was unloaded and left: %s", g_driver_image->name.c_str(), leaks.c_str());
+        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "%s was unloaded and left: %s",
+                 g_driver_image->name.c_str(), leaks.c_str());
     if (g_pdo != nullptr) delete_device(g_pdo);
     g_pdo = nullptr;
     g_driver = nullptr;
@@ -330,10 +344,12 @@ void unload_driver() {
 NTSTATUS register_interface(DEVICE_OBJECT *pdo, const GUID &g, UNICODE_STRING *out) {
     if (pdo != g_pdo) return STATUS_INVALID_DEVICE_REQUEST;
     char text[160];
-    snprintf(text, sizeof text, "\\??\\PCI#nthost#0#{%08x-%04x-%04x-%02x%02x-%02x%02x%02x%02x%02x%02x}", g.Data1, g.Data2, g.Data3, g.Data4[0],
-             g.Data4[1], g.Data4[2], g.Data4[3], g.Data4[4], g.Data4[5], g.Data4[6], g.Data4[7]);
+    snprintf(text, sizeof text, "\\??\\PCI#nthost#0#{%08x-%04x-%04x-%02x%02x-%02x%02x%02x%02x%02x%02x}", g.Data1,
+             g.Data2, g.Data3, g.Data4[0], g.Data4[1], g.Data4[2], g.Data4[3], g.Data4[4], g.Data4[5], g.Data4[6],
+             g.Data4[7]);
     std::u16string name = widen(text);
-    auto *p = static_cast<WCHAR *>(pool_allocate(name.size() * 2 + 2, 0x66497744, true)); // freed by RtlFreeUnicodeString
+    auto *p =
+        static_cast<WCHAR *>(pool_allocate(name.size() * 2 + 2, 0x66497744, true));  // freed by RtlFreeUnicodeString
     if (p == nullptr) return STATUS_INSUFFICIENT_RESOURCES;
     memcpy(p, name.c_str(), name.size() * 2 + 2);
     *out = {static_cast<USHORT>(name.size() * 2), static_cast<USHORT>(name.size() * 2 + 2), p};
@@ -352,10 +368,8 @@ NTSTATUS set_interface_state(const std::u16string &name, bool enable) {
         if (enable) {
             // The link leads to the PDO; opening it sends IRPs to the top of its stack.
             std::u16string target = u"\\device\\nthostpdo";
-            if (void *o = name_space().lookup(target))
-                object_release(o);
-            else
-                name_space().insert(target, i.pdo);
+            if (void *o = name_space().lookup(target)) object_release(o);
+            else name_space().insert(target, i.pdo);
             name_space().link(name, target);
         } else {
             name_space().unlink(name);
@@ -384,12 +398,12 @@ NTSTATUS device_property(DEVICE_OBJECT *, int property, uint32_t size, void *out
         memcpy(v.data(), w.c_str(), v.size());
     };
     switch (property) {
-        case 0: text("SAN network interface"); break;              // description
-        case 1: text("PCI\\VEN_1234&DEV_5A4E"); break;             // hardware id
-        case 11: text("\\Device\\nthostpdo"); break;               // physical device object name
-        case 13: number(5); break;                                 // legacy bus type: PCI
-        case 14: number(0); break;                                 // bus number
-        case 16: number(5 << 16); break;                           // address: device 5, function 0
+        case 0: text("SAN network interface"); break;   // description
+        case 1: text("PCI\\VEN_1234&DEV_5A4E"); break;  // hardware id
+        case 11: text("\\Device\\nthostpdo"); break;    // physical device object name
+        case 13: number(5); break;                      // legacy bus type: PCI
+        case 14: number(0); break;                      // bus number
+        case 16: number(5 << 16); break;                // address: device 5, function 0
         default: return STATUS_OBJECT_NAME_NOT_FOUND;
     }
     *needed = static_cast<uint32_t>(v.size());
@@ -398,4 +412,4 @@ NTSTATUS device_property(DEVICE_OBJECT *, int property, uint32_t size, void *out
     return STATUS_SUCCESS;
 }
 
-} // namespace nth
+}  // namespace nth

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// pnp.h: the plug-and-play manager and the bus driver below the driver under test: loads the driver, makes the PDO of the one
-// PCI function, starts it with raw and translated resources, removes it and unloads the driver at the end.
+// pnp.h: the plug-and-play manager and the bus driver below the driver under test: loads the driver, makes the PDO of
+// the one PCI function, starts it with raw and translated resources, removes it and unloads the driver at the end.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace nth {
 
-inline constexpr uint32_t LINE_VECTOR = 0xb0; // translated vector of the interrupt line; messages follow
+inline constexpr uint32_t LINE_VECTOR = 0xb0;  // translated vector of the interrupt line; messages follow
 
 // Loads and starts; gives up with a message when it cannot be loaded or does not start. Missing imports end nthost.
 void load_driver(const std::string &path);
@@ -26,4 +26,4 @@ nt::NTSTATUS device_property(nt::DEVICE_OBJECT *pdo, int property, uint32_t size
 // Symbolic names of enabled interfaces of that class (empty guid: all), for SetupDi-like look-ups and reports.
 std::vector<std::u16string> enabled_interfaces(const nt::GUID &guid);
 
-} // namespace nth
+}  // namespace nth

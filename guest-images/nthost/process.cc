@@ -24,13 +24,14 @@ Machine g_machine;
 namespace {
 
 Process *g_system;
-FutexLock g_list_lock; // guards the lists below
+FutexLock g_list_lock;  // guards the lists below
 std::vector<Process *> g_processes;
 std::vector<ProcessNotify *> g_notify;
 std::atomic<uint32_t> g_next_id{0x1000};
 
 Process *new_process(const std::string &name) {
-    void *body = object_allocate(ObjectKind::Process, sizeof(Process), [](void *b) { static_cast<Process *>(b)->~Process(); });
+    void *body =
+        object_allocate(ObjectKind::Process, sizeof(Process), [](void *b) { static_cast<Process *>(b)->~Process(); });
     if (body == nullptr) host_bug("no kernel memory for a process");
     auto *p = new (body) Process;
     p->header.Type = ProcessType;
@@ -46,18 +47,19 @@ void call_notify(Process *p, bool create) {
         Locked l(g_list_lock);
         routines = g_notify;
     }
-    for (auto *r : routines)
-        call_pe(r, HANDLE(uint64_t{4}), HANDLE(uint64_t{p->id}), BOOLEAN(create));
+    for (auto *r : routines) call_pe(r, HANDLE(uint64_t{4}), HANDLE(uint64_t{p->id}), BOOLEAN(create));
 }
 
-} // namespace
+}  // namespace
 
 Process::Process() = default;
 Process::~Process() {
     if (peb != 0) munmap(reinterpret_cast<void *>(peb), 4096);
 }
 
-Process *system_process() { return g_system; }
+Process *system_process() {
+    return g_system;
+}
 
 void start_machine(uint64_t pool_bytes, PagePool::Frames frames) {
     g_machine.pool = std::make_unique<PagePool>(pool_bytes, KERNEL_LINEAR, frames);
@@ -131,7 +133,7 @@ Process *create_process(const std::string &path, const std::string &command_line
         Locked l(g_list_lock);
         g_processes.push_back(p);
     }
-    object_reference(p); // the list's, dropped at the process's end
+    object_reference(p);  // the list's, dropped at the process's end
     call_notify(p, true);
     *first_thread = t;
     return p;
@@ -164,9 +166,8 @@ void stop_other_threads(Process *p, uint32_t code) {
         for (Thread *t : others) {
             terminate_thread(t, code);
             if (monotonic_ns() > deadline)
-                bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION",
-                         "thread %u of process %u does not end: %s", t->id, p->id,
-                         describe_pending_irps(t).c_str());
+                bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "thread %u of process %u does not end: %s", t->id,
+                         p->id, describe_pending_irps(t).c_str());
         }
         wait_for_one(&others[0]->header, monotonic_ns() + (round < 10 ? 1'000'000 : 10'000'000));
         for (Thread *t : others) object_release(t);
@@ -176,7 +177,7 @@ void stop_other_threads(Process *p, uint32_t code) {
 void exit_process(uint32_t code) {
     Thread *t = current();
     Process *p = t->process;
-    if (p->exiting.exchange(true)) exit_current_thread(code); // somebody else is at it, or a DllMain called again
+    if (p->exiting.exchange(true)) exit_current_thread(code);  // somebody else is at it, or a DllMain called again
     p->exit_code = code;
     stop_other_threads(p, code);
     detach_process(p, true);
@@ -213,8 +214,8 @@ void tear_down_process(Process *p) {
     for (uint64_t h : p->handles.list()) p->handles.close(h, p);
     memory().drop_secures(p);
     if (int64_t n = p->locked_pages; n != 0)
-        bugcheck(0x76, "PROCESS_HAS_LOCKED_PAGES", "process %u (%s) ended with %lld pages still locked by the driver", p->id,
-                 p->name.c_str(), (long long)n);
+        bugcheck(0x76, "PROCESS_HAS_LOCKED_PAGES", "process %u (%s) ended with %lld pages still locked by the driver",
+                 p->id, p->name.c_str(), (long long)n);
     if (int64_t n = p->mapped_views; n != 0 && g_verifier)
         bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION",
                  "process %u (%s) ended with %lld driver mappings (MmMapLockedPagesSpecifyCache) in it", p->id,
@@ -236,7 +237,7 @@ void tear_down_process(Process *p) {
         std::erase(g_processes, p);
     }
     signal_object(&p->header);
-    object_release(p); // the list's
+    object_release(p);  // the list's
 }
 
-} // namespace nth
+}  // namespace nth

@@ -17,4 +17,4 @@ void queue_reaper(Process *p, uint32_t) {
         p);
 }
 
-} // namespace nth
+}  // namespace nth

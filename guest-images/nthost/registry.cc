@@ -59,4 +59,4 @@ bool set_device_parameter(const std::string &text) {
     return true;
 }
 
-} // namespace nth
+}  // namespace nth

@@ -22,7 +22,9 @@ bool flush_secure_memory_cache(Process *p, uint64_t address, uint64_t size) {
 }
 
 // Only the process itself flushes: a foreign caller gets the refusal.
-static bool may_flush(Process *p) { return current() != nullptr && current()->process == p && !current()->in_kernel(); }
+static bool may_flush(Process *p) {
+    return current() != nullptr && current()->process == p && !current()->in_kernel();
+}
 
 NTSTATUS free_virtual_memory(Process *p, uint64_t *address, uint64_t *size, uint32_t type) {
     uint64_t a = *address, n = *size;
@@ -82,10 +84,10 @@ static BOOL NTAPI RemoveSecureMemoryCacheCallback(Process::SecureCallback *c) {
     return nt_success(s);
 }
 
-static const Import ntdll_imports[] = {FN(RtlRegisterSecureMemoryCacheCallback), FN(RtlDeregisterSecureMemoryCacheCallback),
-                                       FN(RtlFlushSecureMemoryCache)};
+static const Import ntdll_imports[] = {FN(RtlRegisterSecureMemoryCacheCallback),
+                                       FN(RtlDeregisterSecureMemoryCacheCallback), FN(RtlFlushSecureMemoryCache)};
 static const Import kernel32_imports[] = {FN(AddSecureMemoryCacheCallback), FN(RemoveSecureMemoryCacheCallback)};
 static const ImportTable register_ntdll("ntdll.dll", ntdll_imports);
 static const ImportTable register_kernel32("kernel32.dll", kernel32_imports);
 
-} // namespace nth
+}  // namespace nth

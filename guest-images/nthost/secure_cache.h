@@ -14,4 +14,4 @@ nt::NTSTATUS protect_virtual_memory(Process *p, uint64_t *address, uint64_t *siz
 // Calls the registered callbacks; true when one of them let go of something.
 bool flush_secure_memory_cache(Process *p, uint64_t address, uint64_t size);
 
-} // namespace nth
+}  // namespace nth

@@ -20,7 +20,9 @@ using namespace nt;
 
 static thread_local const CONTEXT *t_stack_context;
 
-void set_stack_context(const CONTEXT *context) { t_stack_context = context; }
+void set_stack_context(const CONTEXT *context) {
+    t_stack_context = context;
+}
 
 std::string describe_address(uint64_t address) {
     char text[160];
@@ -71,4 +73,4 @@ void print_current_stack() {
     fflush(stderr);
 }
 
-} // namespace nth
+}  // namespace nth

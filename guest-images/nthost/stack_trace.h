@@ -11,11 +11,11 @@ namespace nth {
 
 class Thread;
 
-std::string describe_address(uint64_t address); // "sanproxy.sys+0x1234"
+std::string describe_address(uint64_t address);  // "sanproxy.sys+0x1234"
 std::string describe_fault(const nt::EXCEPTION_RECORD *record);
 void print_stack(Thread *t, const nt::CONTEXT *context);
 // The calling thread's PE frames, from the context given to set_stack_context or from the current import on.
 void print_current_stack();
 void set_stack_context(const nt::CONTEXT *context);
 
-} // namespace nth
+}  // namespace nth

@@ -26,7 +26,7 @@ namespace {
 
 constexpr size_t KERNEL_STACK = 256 * 1024, RECORDS = 96 * 1024, SIGNAL_STACK = 64 * 1024;
 std::atomic<uint32_t> g_next_thread_id{0x100};
-FutexLock g_stack_lock; // guards the two below
+FutexLock g_stack_lock;  // guards the two below
 std::vector<uint8_t *> g_free_stacks;
 uint64_t g_next_stack = KERNEL_STACKS;
 
@@ -118,7 +118,7 @@ uint64_t run_thread(void *arg) {
     check_termination();
     set_up_static_tls(t);
     if (t->argument == ~uint64_t{0} && t->process->threads.size() == 1 && t->start == 0) {
-        run_program(t); // does not return
+        run_program(t);  // does not return
     }
     notify_thread(t->process, 2);
     uint32_t code = call_pe(reinterpret_cast<uint32_t(NTAPI *)(uint64_t)>(t->start), t->argument);
@@ -144,19 +144,19 @@ void finish_thread(Thread *t) {
         if (p->exit_code == 259) p->exit_code = t->exit_code;
         tear_down_process(p);
     }
-    if (t->stack != 0 && !p->exiting) { // else it goes with the process
+    if (t->stack != 0 && !p->exiting) {  // else it goes with the process
         uint64_t at = t->stack, size = 0;
         memory().free(p, &at, &size, MEM_RELEASE);
     }
     signal_object(&t->header);
     t_thread = nullptr;
-    object_release(t); // the reference of the running thread
+    object_release(t);  // the reference of the running thread
 }
 
 void run_on_its_stack(Thread *t) {
     if (t->kernel_start) {
         t->kernel_depth = 1;
-        run_thread(t); // system threads run on the Linux thread's stack, outside user memory
+        run_thread(t);  // system threads run on the Linux thread's stack, outside user memory
     } else {
         allow_user_access();
         nth_call_on_stack(reinterpret_cast<void *>(t->stack + t->stack_size - 64), run_thread, t);
@@ -174,7 +174,7 @@ void *thread_main(void *arg) {
     run_until_exit();
     Thread *t = t_thread;
     t->set_record_top(t->records + 1);
-    t->kernel_depth = 1; // what is left happens in the kernel
+    t->kernel_depth = 1;  // what is left happens in the kernel
     finish_thread(t);
     return nullptr;
 }
@@ -185,7 +185,7 @@ void nudge(Thread *t) {
     if (id != 0 && t != current()) syscall(SYS_tgkill, getpid(), id, NUDGE_SIGNAL);
 }
 
-} // namespace
+}  // namespace
 
 Process *current_process() {
     Thread *t = current();
@@ -225,7 +225,7 @@ Thread *create_thread(Process *process, uint64_t start, uint64_t argument, uint6
 }
 
 void start_thread(Thread *t) {
-    object_reference(t); // the running thread's own
+    object_reference(t);  // the running thread's own
     pthread_attr_t attr;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, 512 * 1024);
@@ -260,7 +260,9 @@ void terminate_thread(Thread *t, uint32_t code) {
     nudge(t);
 }
 
-void terminate_nudge(Thread *t) { nudge(t); }
+void terminate_nudge(Thread *t) {
+    nudge(t);
+}
 
 void check_termination() {
     Thread *t = current();
@@ -286,4 +288,4 @@ uint64_t enter_kernel(uint64_t (*fn)(void *), void *arg) {
     return result;
 }
 
-} // namespace nth
+}  // namespace nth

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// thread.h: an NT thread is a Linux thread with a stack from the page pool, a kernel stack, a GS block that is TEB and KPCR at
-// once, and the state that NT keeps per thread or per processor (each thread counts as a processor of its own: IRQL is per
-// thread, and there are as many processors as there are threads).
+// thread.h: an NT thread is a Linux thread with a stack from the page pool, a kernel stack, a GS block that is TEB and
+// KPCR at once, and the state that NT keeps per thread or per processor (each thread counts as a processor of its own:
+// IRQL is per thread, and there are as many processors as there are threads).
 #pragma once
 
+#include <pthread.h>
 #include <csetjmp>
 #include <csignal>
-#include <pthread.h>
 
 #include <atomic>
 #include <memory>
@@ -26,11 +26,11 @@ struct Active;
 
 // One import call in progress, as nth_record_stub stores it.
 struct alignas(16) CallRecord {
-    uint64_t rsp; // of the caller's return address; ~0: start of a stack
+    uint64_t rsp;  // of the caller's return address; ~0: start of a stack
     uint64_t rbx, rbp, rsi, rdi, r12, r13, r14, r15;
     const void *slot;
     uint64_t unused[2];
-    nt::M128 xmm[10]; // xmm6..xmm15
+    nt::M128 xmm[10];  // xmm6..xmm15
 };
 static_assert(sizeof(CallRecord) == 256);
 
@@ -49,23 +49,23 @@ inline constexpr unsigned TLS_SLOTS = 64, FLS_SLOTS = 128;
 
 class Thread {
   public:
-    nt::DISPATCHER_HEADER header; // first: a PETHREAD is a dispatcher object
-    Process *process = nullptr;   // referenced
-    Process *attached = nullptr;  // whose memory and handles count now
+    nt::DISPATCHER_HEADER header;  // first: a PETHREAD is a dispatcher object
+    Process *process = nullptr;    // referenced
+    Process *attached = nullptr;   // whose memory and handles count now
     uint32_t id = 0;
     std::atomic<int> linux_id{0};
     GsBlock *gs = nullptr;
-    CallRecord *records = nullptr; // side stack; gs->at(GS_RECORD_TOP) points past the last
+    CallRecord *records = nullptr;  // side stack; gs->at(GS_RECORD_TOP) points past the last
 
-    uint64_t stack = 0, stack_size = 0; // user stack (system threads: none)
-    uint8_t *kernel_stack = nullptr;    // top is used first
-    int kernel_depth = 0;               // > 0 while in the kernel
+    uint64_t stack = 0, stack_size = 0;  // user stack (system threads: none)
+    uint8_t *kernel_stack = nullptr;     // top is used first
+    int kernel_depth = 0;                // > 0 while in the kernel
     nt::KIRQL irql = nt::PASSIVE_LEVEL;
     bool is_system = false;
     int priority = 0;
 
     WaitState wait;
-    Active *active = nullptr;      // innermost exception dispatch or unwind in progress
+    Active *active = nullptr;  // innermost exception dispatch or unwind in progress
     std::atomic<bool> terminate{false};
     std::atomic<int> suspend_count{0};
     std::atomic<uint32_t> resume_word{0};
@@ -73,8 +73,8 @@ class Thread {
     bool exiting = false;
     sigjmp_buf exit_point;
 
-    FutexLock irp_lock;          // guards irps
-    nt::LIST_ENTRY irps;         // IRPs that this thread issued and that are not complete
+    FutexLock irp_lock;   // guards irps
+    nt::LIST_ENTRY irps;  // IRPs that this thread issued and that are not complete
     void *fls[FLS_SLOTS] = {};
     int rand_state = 1;
     int crt_errno = 0;
@@ -94,8 +94,10 @@ class Thread {
 };
 
 extern thread_local Thread *t_thread;
-inline Thread *current() { return t_thread; }
-Process *current_process(); // the attached one
+inline Thread *current() {
+    return t_thread;
+}
+Process *current_process();  // the attached one
 
 // Creates a thread, not yet running. user: a stack in the process and attach calls to its DLLs. Null: no memory.
 Thread *create_thread(Process *process, uint64_t start, uint64_t argument, uint64_t stack_size, bool kernel);
@@ -143,4 +145,4 @@ auto in_kernel(F &&f) {
     return call.result;
 }
 
-} // namespace nth
+}  // namespace nth

@@ -19,12 +19,25 @@ struct UnwindInfo {
     unsigned flags() const { return VersionFlags >> 3; }
 };
 
-enum { UWOP_PUSH_NONVOL, UWOP_ALLOC_LARGE, UWOP_ALLOC_SMALL, UWOP_SET_FPREG, UWOP_SAVE_NONVOL, UWOP_SAVE_NONVOL_FAR,
-       UWOP_EPILOG, UWOP_SPARE, UWOP_SAVE_XMM128, UWOP_SAVE_XMM128_FAR, UWOP_PUSH_MACHFRAME };
+enum {
+    UWOP_PUSH_NONVOL,
+    UWOP_ALLOC_LARGE,
+    UWOP_ALLOC_SMALL,
+    UWOP_SET_FPREG,
+    UWOP_SAVE_NONVOL,
+    UWOP_SAVE_NONVOL_FAR,
+    UWOP_EPILOG,
+    UWOP_SPARE,
+    UWOP_SAVE_XMM128,
+    UWOP_SAVE_XMM128_FAR,
+    UWOP_PUSH_MACHFRAME
+};
 
 constexpr unsigned CHAIN = 4;
 
-uint64_t load(uint64_t address) { return *reinterpret_cast<uint64_t *>(address); }
+uint64_t load(uint64_t address) {
+    return *reinterpret_cast<uint64_t *>(address);
+}
 
 unsigned slots(unsigned op, unsigned info) {
     switch (op) {
@@ -39,11 +52,11 @@ unsigned slots(unsigned op, unsigned info) {
     }
 }
 
-} // namespace
+}  // namespace
 
-EXCEPTION_ROUTINE *virtual_unwind(uint32_t handler_type, uint64_t base, uint64_t pc, RUNTIME_FUNCTION *function, CONTEXT *ctx,
-                                  void **handler_data, uint64_t *establisher) {
-    if (function == nullptr) { // leaf
+EXCEPTION_ROUTINE *virtual_unwind(uint32_t handler_type, uint64_t base, uint64_t pc, RUNTIME_FUNCTION *function,
+                                  CONTEXT *ctx, void **handler_data, uint64_t *establisher) {
+    if (function == nullptr) {  // leaf
         *establisher = ctx->Reg[RSP];
         ctx->Rip = load(ctx->Reg[RSP]);
         ctx->Reg[RSP] += 8;
@@ -79,9 +92,7 @@ EXCEPTION_ROUTINE *virtual_unwind(uint32_t handler_type, uint64_t base, uint64_t
                     ctx->Reg[op_info] = load(ctx->Reg[RSP]);
                     ctx->Reg[RSP] += 8;
                     break;
-                case UWOP_ALLOC_LARGE:
-                    ctx->Reg[RSP] += op_info == 0 ? c[1] * 8u : (c[1] | uint32_t{c[2]} << 16);
-                    break;
+                case UWOP_ALLOC_LARGE: ctx->Reg[RSP] += op_info == 0 ? c[1] * 8u : (c[1] | uint32_t{c[2]} << 16); break;
                 case UWOP_ALLOC_SMALL: ctx->Reg[RSP] += op_info * 8 + 8; break;
                 case UWOP_SET_FPREG: ctx->Reg[RSP] = ctx->Reg[fp] - fp_offset; break;
                 case UWOP_SAVE_NONVOL: ctx->Reg[op_info] = load(frame + c[1] * 8u); break;
@@ -99,7 +110,7 @@ EXCEPTION_ROUTINE *virtual_unwind(uint32_t handler_type, uint64_t base, uint64_t
                     machine_frame = true;
                     break;
                 }
-                default: break; // epilogue descriptions
+                default: break;  // epilogue descriptions
             }
         }
         unsigned flags = info->flags();
@@ -183,4 +194,4 @@ bool context_of_caller(Thread *t, CONTEXT *ctx) {
     return true;
 }
 
-} // namespace nth
+}  // namespace nth

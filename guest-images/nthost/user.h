@@ -16,7 +16,9 @@ inline nt::BOOL fail(nt::DWORD error) {
     current()->set_last_error(error);
     return 0;
 }
-inline nt::BOOL fail_status(nt::NTSTATUS s) { return fail(nt::status_to_win32(s)); }
+inline nt::BOOL fail_status(nt::NTSTATUS s) {
+    return fail(nt::status_to_win32(s));
+}
 
 std::string narrow_z(const nt::WCHAR *text);
 
@@ -51,4 +53,4 @@ struct EventObject {
 
 [[noreturn]] void report_missing_imports(const std::string &what, std::vector<std::string> imports);
 
-} // namespace nth
+}  // namespace nth

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// user_access.h: the verifier's watch over user memory: while driver code runs, pages of user memory are closed to it by a
-// protection key (where the CPU has them), as with SMAP. A touch outside __try is a bugcheck; inside, it is let through.
+// user_access.h: the verifier's watch over user memory: while driver code runs, pages of user memory are closed to it
+// by a protection key (where the CPU has them), as with SMAP. A touch outside __try is a bugcheck; inside, it is let
+// through.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,9 @@ extern bool g_user_access_watched;
 // Finds out whether protection keys work and takes one; returns the key or -1.
 int watch_user_access();
 
-inline void write_pkru(uint32_t v) { asm volatile("wrpkru" ::"a"(v), "c"(0), "d"(0) : "memory"); }
+inline void write_pkru(uint32_t v) {
+    asm volatile("wrpkru" ::"a"(v), "c"(0), "d"(0) : "memory");
+}
 inline uint32_t read_pkru() {
     uint32_t a, d;
     asm volatile("rdpkru" : "=a"(a), "=d"(d) : "c"(0));
@@ -68,4 +71,4 @@ class UserAccess {
 bool copy_from_user(void *to, uint64_t from, uint64_t size);
 bool copy_to_user(uint64_t to, const void *from, uint64_t size);
 
-} // namespace nth
+}  // namespace nth

@@ -10,7 +10,7 @@
 
 namespace nth {
 
-extern bool g_verifier; // --verifier on|off
+extern bool g_verifier;  // --verifier on|off
 
 // Calls that --fail can make fail.
 enum class Fail { Pool, Lock, Secure, Map, Event, Thread, Contiguous, Kinds };
@@ -21,8 +21,8 @@ bool add_failure(const std::string &text, std::string *error);
 bool should_fail(Fail kind);
 
 // ---- kernel pool (kernel_pool.cc)
-// Null when the pool is used up, or a failure is injected. tag as in ExAllocatePoolWithTag; from_driver: counted against the
-// driver at unload.
+// Null when the pool is used up, or a failure is injected. tag as in ExAllocatePoolWithTag; from_driver: counted
+// against the driver at unload.
 void *pool_allocate(uint64_t size, uint32_t tag, bool from_driver);
 void pool_free(void *p, uint32_t tag, bool check_tag);
 // Blocks that the driver still has: "tag: count blocks, bytes"; empty: none.
@@ -32,4 +32,4 @@ bool pool_owns(uint64_t address);
 // What a driver must have given back at unload, and a process at its end. Text of the first leak found, or empty.
 std::string driver_leaks();
 
-} // namespace nth
+}  // namespace nth

@@ -20,7 +20,7 @@ struct Armed {
     uint64_t due;
     KTIMER *timer;
 };
-std::multimap<uint64_t, KTIMER *> g_timers; // by due time in monotonic ns; guarded by g_dispatcher
+std::multimap<uint64_t, KTIMER *> g_timers;  // by due time in monotonic ns; guarded by g_dispatcher
 
 // Threads to wake once the dispatcher lock is released.
 struct WakeList {
@@ -39,8 +39,7 @@ struct WakeList {
 };
 
 bool is_signaled(const DISPATCHER_HEADER *h, const Thread *t) {
-    if (h->Type == MutantType)
-        return h->SignalState > 0 || reinterpret_cast<const KMUTEX *>(h)->OwnerThread == t;
+    if (h->Type == MutantType) return h->SignalState > 0 || reinterpret_cast<const KMUTEX *>(h)->OwnerThread == t;
     return h->SignalState > 0;
 }
 
@@ -107,10 +106,11 @@ void satisfy_waiters(DISPATCHER_HEADER *h, WakeList &wake) {
 
 void check_header(const DISPATCHER_HEADER *h) {
     if (h->WaitListHead.Flink == nullptr)
-        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "dispatcher object %p was never initialised", (const void *)h);
+        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "dispatcher object %p was never initialised",
+                 (const void *)h);
 }
 
-} // namespace
+}  // namespace
 
 void init_event(KEVENT *e, bool synchronization, bool signaled) {
     e->Header.Type = synchronization ? SynchronizationEventType : NotificationEventType;
@@ -209,10 +209,8 @@ NTSTATUS release_mutex(KMUTEX *m, int32_t *previous) {
         Locked l(g_dispatcher);
         if (m->OwnerThread != current()) return STATUS_MUTANT_NOT_OWNED;
         if (previous != nullptr) *previous = m->Header.SignalState;
-        if (m->Header.SignalState < 0)
-            m->Header.SignalState++;
-        else
-            free_mutex_locked(m, wake);
+        if (m->Header.SignalState < 0) m->Header.SignalState++;
+        else free_mutex_locked(m, wake);
     }
     wake.wake();
     return STATUS_SUCCESS;
@@ -388,4 +386,4 @@ bool timer_armed_in(uint64_t first, uint64_t last) {
     return false;
 }
 
-} // namespace nth
+}  // namespace nth

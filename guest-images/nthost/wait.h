@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// wait.h: dispatcher objects and waiting. As in NT there is one dispatcher lock; a waiting thread hangs a wait block on each
-// object's WaitListHead, and whoever signals an object satisfies waits on the spot and wakes the thread through a futex.
+// wait.h: dispatcher objects and waiting. As in NT there is one dispatcher lock; a waiting thread hangs a wait block on
+// each object's WaitListHead, and whoever signals an object satisfies waits on the spot and wakes the thread through a
+// futex.
 #pragma once
 
 #include <atomic>
@@ -18,19 +19,19 @@ class Thread;
 inline constexpr unsigned MAX_WAIT_OBJECTS = 64;
 
 struct WaitBlock {
-    nt::LIST_ENTRY link; // on object->WaitListHead; must stay first
+    nt::LIST_ENTRY link;  // on object->WaitListHead; must stay first
     Thread *thread;
     nt::DISPATCHER_HEADER *object;
     uint32_t index;
 };
 
-struct WaitState { // part of a thread; guarded by the dispatcher lock
+struct WaitState {  // part of a thread; guarded by the dispatcher lock
     // In the thread object, not on its stack: the kernel walks them, and a stack may be user memory.
     WaitBlock blocks[MAX_WAIT_OBJECTS];
     unsigned count = 0;
     bool all = false;
     bool alertable = false;
-    std::atomic<uint32_t> done{0}; // futex: 1 when satisfied or broken off
+    std::atomic<uint32_t> done{0};  // futex: 1 when satisfied or broken off
     int32_t status = 0;
     nt::LIST_ENTRY owned_mutexes{};
 };
@@ -48,7 +49,7 @@ bool release_semaphore(nt::KSEMAPHORE *s, int32_t count, int32_t *previous);
 void init_mutex(nt::KMUTEX *m, Thread *owner);
 // STATUS_MUTANT_NOT_OWNED when the caller does not own it.
 nt::NTSTATUS release_mutex(nt::KMUTEX *m, int32_t *previous);
-void abandon_mutexes(Thread *owner); // at thread end
+void abandon_mutexes(Thread *owner);  // at thread end
 // For objects whose signal state is only ever switched on: threads, processes.
 void signal_object(nt::DISPATCHER_HEADER *h);
 
@@ -70,6 +71,6 @@ void init_timer(nt::KTIMER *t, bool synchronization);
 bool set_timer(nt::KTIMER *t, int64_t due, int32_t period_ms, nt::KDPC *dpc);
 bool cancel_timer(nt::KTIMER *t);
 uint64_t expire_timers(uint64_t now);
-bool timer_armed_in(uint64_t first, uint64_t last); // any armed KTIMER in that memory (verifier)
+bool timer_armed_in(uint64_t first, uint64_t last);  // any armed KTIMER in that memory (verifier)
 
-} // namespace nth
+}  // namespace nth

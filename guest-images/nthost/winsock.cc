@@ -16,8 +16,12 @@ using namespace nt;
 
 namespace {
 
-int NTAPI WSAGetLastError() { return static_cast<int>(current()->last_error()); }
-void NTAPI WSASetLastError(int e) { current()->set_last_error(static_cast<DWORD>(e)); }
+int NTAPI WSAGetLastError() {
+    return static_cast<int>(current()->last_error());
+}
+void NTAPI WSASetLastError(int e) {
+    current()->set_last_error(static_cast<DWORD>(e));
+}
 struct WsaData {
     uint16_t version, high_version, max_sockets, max_datagram;
     char *vendor;
@@ -30,7 +34,9 @@ int NTAPI WSAStartup(uint16_t version, WsaData *d) {
     strcpy(d->description, "nthost");
     return 0;
 }
-int NTAPI WSACleanup() { return 0; }
+int NTAPI WSACleanup() {
+    return 0;
+}
 
 // Events are kernel32's under another name.
 uint64_t call_create(bool manual) {
@@ -38,7 +44,9 @@ uint64_t call_create(bool manual) {
     auto *f = reinterpret_cast<Create *>(const_cast<void *>(find_import("kernel32.dll", "CreateEventA")));
     return call_pe(f, static_cast<void *>(nullptr), BOOL{manual}, BOOL{0}, static_cast<const char *>(nullptr));
 }
-uint64_t NTAPI WSACreateEvent() { return call_create(true); }
+uint64_t NTAPI WSACreateEvent() {
+    return call_create(true);
+}
 BOOL NTAPI WSASetEvent(uint64_t h) {
     auto e = user_object<KEVENT>(h, ObjectKind::Event);
     if (!e) return 0;
@@ -61,9 +69,15 @@ DWORD NTAPI WSAWaitForMultipleEvents(DWORD count, const uint64_t *handles, BOOL 
     return call_pe(f, count, handles, all, ms);
 }
 
-uint16_t NTAPI htons_(uint16_t v) { return htons(v); }
-uint32_t NTAPI htonl_(uint32_t v) { return htonl(v); }
-uint32_t NTAPI inet_addr_(const char *s) { return inet_addr(s); }
+uint16_t NTAPI htons_(uint16_t v) {
+    return htons(v);
+}
+uint32_t NTAPI htonl_(uint32_t v) {
+    return htonl(v);
+}
+uint32_t NTAPI inet_addr_(const char *s) {
+    return inet_addr(s);
+}
 char *NTAPI inet_ntoa_(uint32_t a) {
     static thread_local char text[16];
     auto *b = reinterpret_cast<uint8_t *>(&a);
@@ -80,9 +94,22 @@ const char *NTAPI inet_ntop_(int family, const void *a, char *out, uint64_t size
 }
 
 const Import imports[] = {
-    FN(WSAGetLastError), FN(WSASetLastError), FN(WSAStartup), FN(WSACleanup), FN(WSACreateEvent), FN(WSASetEvent), FN(WSAResetEvent),
-    FN(WSACloseEvent), FN(WSAWaitForMultipleEvents), FN_AS("htons", htons_), FN_AS("ntohs", htons_), FN_AS("htonl", htonl_),
-    FN_AS("ntohl", htonl_), FN_AS("inet_addr", inet_addr_), FN_AS("inet_ntoa", inet_ntoa_), FN_AS("inet_pton", inet_pton_),
+    FN(WSAGetLastError),
+    FN(WSASetLastError),
+    FN(WSAStartup),
+    FN(WSACleanup),
+    FN(WSACreateEvent),
+    FN(WSASetEvent),
+    FN(WSAResetEvent),
+    FN(WSACloseEvent),
+    FN(WSAWaitForMultipleEvents),
+    FN_AS("htons", htons_),
+    FN_AS("ntohs", htons_),
+    FN_AS("htonl", htonl_),
+    FN_AS("ntohl", htonl_),
+    FN_AS("inet_addr", inet_addr_),
+    FN_AS("inet_ntoa", inet_ntoa_),
+    FN_AS("inet_pton", inet_pton_),
     FN_AS("inet_ntop", inet_ntop_),
 };
 const ImportTable registered("ws2_32.dll", imports);
@@ -133,9 +160,10 @@ LONG NTAPI RegQueryValueExA(uint64_t key, const char *name, DWORD *, DWORD *type
 }
 LONG NTAPI RegCloseKey(uint64_t key) {
     if (!hive_path(key).empty()) return 0;
-    return nt_success(current()->process->handles.close(key, current()->process)) ? LONG{0} : LONG{ERROR_INVALID_HANDLE};
+    return nt_success(current()->process->handles.close(key, current()->process)) ? LONG{0}
+                                                                                  : LONG{ERROR_INVALID_HANDLE};
 }
-BOOLEAN NTAPI SystemFunction036(uint8_t *out, ULONG n) { // RtlGenRandom
+BOOLEAN NTAPI SystemFunction036(uint8_t *out, ULONG n) {  // RtlGenRandom
     for (ULONG done = 0; done < n;) {
         ULONG chunk = std::min<ULONG>(n - done, 256);
         if (getentropy(out + done, chunk) != 0) return 0;
@@ -147,6 +175,6 @@ BOOLEAN NTAPI SystemFunction036(uint8_t *out, ULONG n) { // RtlGenRandom
 const Import advapi_imports[] = {FN(RegOpenKeyExA), FN(RegQueryValueExA), FN(RegCloseKey), FN(SystemFunction036)};
 const ImportTable registered_advapi("advapi32.dll", advapi_imports);
 
-} // namespace
+}  // namespace
 
-} // namespace nth
+}  // namespace nth

@@ -45,7 +45,7 @@ TEST(Handles, AreMultiplesOfFourAndReferenceTheirObject) {
     EXPECT_EQ(h % 4, 0u);
     EXPECT_NE(h, 0u);
     NTSTATUS s;
-    void *body = table.reference(h + 1, ObjectKind::Event, &s); // the low bits are ignored
+    void *body = table.reference(h + 1, ObjectKind::Event, &s);  // the low bits are ignored
     EXPECT_EQ(body, e);
     object_release(body);
     EXPECT_EQ(table.reference(h, ObjectKind::Semaphore, &s), nullptr);
@@ -160,7 +160,7 @@ TEST(Waits, SemaphoreHasALimit) {
 TEST(Timers, SignalWhenDueAndAgainEveryPeriod) {
     KTIMER t;
     init_timer(&t, true);
-    set_timer(&t, -10000, 1, nullptr); // 1 ms, then every ms
+    set_timer(&t, -10000, 1, nullptr);  // 1 ms, then every ms
     for (int i = 0; i < 3; i++) {
         while (expire_timers(monotonic_ns()) > monotonic_ns() && t.Header.SignalState == 0) usleep_host(100);
         EXPECT_EQ(wait_for_one(&t.Header, 0), STATUS_SUCCESS);
@@ -261,4 +261,4 @@ TEST(RegistryText, KeepsNumbersAndTexts) {
     EXPECT_EQ(v.data.size(), 8u);
 }
 
-} // namespace
+}  // namespace

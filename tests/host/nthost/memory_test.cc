@@ -17,7 +17,7 @@ TEST(PagePool, HandsOutZeroedPagesAgain) {
     ASSERT_TRUE(p);
     memset(pool.address(*p), 0xaa, 4096);
     pool.release(*p);
-    for (int i = 0; i < 300; i++) { // every page of the pool comes round
+    for (int i = 0; i < 300; i++) {  // every page of the pool comes round
         auto q = pool.allocate(1);
         ASSERT_TRUE(q);
         for (int k = 0; k < 4096; k += 64) ASSERT_EQ(pool.address(*q)[k], 0);
@@ -60,7 +60,7 @@ TEST(PagePool, GivesPiecesWhenNoLongRunIsLeft) {
     PagePool pool(64 << 12, 0);
     std::vector<PageIndex> all;
     while (auto p = pool.allocate(1)) all.push_back(*p);
-    for (size_t i = 0; i < all.size(); i += 2) pool.release(all[i]); // every other page
+    for (size_t i = 0; i < all.size(); i += 2) pool.release(all[i]);  // every other page
     uint32_t got = 0;
     auto p = pool.allocate_run(8, &got);
     ASSERT_TRUE(p);
@@ -125,7 +125,7 @@ TEST_F(Space, LockingIsAllOrNothing) {
     uint64_t pfns[4];
     EXPECT_EQ(space.lock_range(me, at, 3 * 4096, false, pfns), STATUS_ACCESS_VIOLATION);
     EXPECT_EQ(pool.locks(*pool.from_pfn(*space.pfn_of(at))), 0u);
-    EXPECT_EQ(space.lock_range(me, at + 100, 4096, false, pfns), STATUS_SUCCESS); // crosses into the second page
+    EXPECT_EQ(space.lock_range(me, at + 100, 4096, false, pfns), STATUS_SUCCESS);  // crosses into the second page
     pool.unlock(*pool.from_pfn(pfns[0]));
     pool.unlock(*pool.from_pfn(pfns[1]));
 }
@@ -168,7 +168,7 @@ TEST_F(Space, ReadSecureAllowsMoreAccessButNotNone) {
 
 TEST_F(Space, ViewsShareThePagesTheyWereMadeOf) {
     uint64_t at = commit(2 * 4096, me);
-    uint64_t pfns[2] = {*space.pfn_of(at + 4096), *space.pfn_of(at)}; // the other way round
+    uint64_t pfns[2] = {*space.pfn_of(at + 4096), *space.pfn_of(at)};  // the other way round
     auto view = space.map_pages(me, pfns, 2, PAGE_READWRITE);
     ASSERT_TRUE(view);
     memcpy(reinterpret_cast<void *>(*view), "x", 2);
@@ -205,4 +205,4 @@ TEST_F(Space, AddressesAreNotReusedAtOnce) {
     EXPECT_NE(commit(4096, me), a);
 }
 
-} // namespace
+}  // namespace

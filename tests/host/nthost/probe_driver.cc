@@ -26,7 +26,7 @@ namespace {
 
 constexpr ULONG tag = 'borP';
 
-struct File { // FsContext
+struct File {  // FsContext
     MDL *locked;
     MDL *view_mdl;
     void *view_page, *view;
@@ -34,7 +34,7 @@ struct File { // FsContext
 };
 
 struct Extension {
-    KSPIN_LOCK lock; // guards pended
+    KSPIN_LOCK lock;  // guards pended
     LIST_ENTRY pended;
     KTIMER timer;
     KDPC timer_dpc;
@@ -44,7 +44,9 @@ struct Extension {
 };
 
 DEVICE_OBJECT *g_device;
-Extension *extension() { return static_cast<Extension *>(g_device->DeviceExtension); }
+Extension *extension() {
+    return static_cast<Extension *>(g_device->DeviceExtension);
+}
 
 NTSTATUS complete(IRP *irp, NTSTATUS status, ULONG_PTR information) {
     irp->IoStatus.Status = status;
@@ -53,9 +55,13 @@ NTSTATUS complete(IRP *irp, NTSTATUS status, ULONG_PTR information) {
     return status;
 }
 
-probe_request *request_of(IRP *irp) { return static_cast<probe_request *>(irp->AssociatedIrp.SystemBuffer); }
+probe_request *request_of(IRP *irp) {
+    return static_cast<probe_request *>(irp->AssociatedIrp.SystemBuffer);
+}
 
-__attribute__((noinline)) unsigned long long peek(const volatile unsigned long long *p) { return *p; }
+__attribute__((noinline)) unsigned long long peek(const volatile unsigned long long *p) {
+    return *p;
+}
 
 // ---- exceptions
 void user_read(probe_request *r) {
@@ -80,7 +86,9 @@ void user_write(probe_request *r) {
         r->result[1] = static_cast<ULONG>(GetExceptionCode());
     }
 }
-void note_order(probe_request *r, unsigned digit) { r->result[0] = r->result[0] * 10 + digit; }
+void note_order(probe_request *r, unsigned digit) {
+    r->result[0] = r->result[0] * 10 + digit;
+}
 __attribute__((noinline)) void seh_inner(probe_request *r) {
     __try {
         note_order(r, 1);
@@ -101,10 +109,11 @@ void seh_order(probe_request *r) {
         } __finally {
             note_order(r, 4);
         }
-    } __except (filter_note(r, 2, GetExceptionCode() == STATUS_DEVICE_BUSY ? EXCEPTION_EXECUTE_HANDLER : EXCEPTION_CONTINUE_SEARCH)) {
+    } __except (filter_note(
+        r, 2, GetExceptionCode() == STATUS_DEVICE_BUSY ? EXCEPTION_EXECUTE_HANDLER : EXCEPTION_CONTINUE_SEARCH)) {
         note_order(r, 5);
     }
-    __try { // no exception: the __finally runs once, normally
+    __try {  // no exception: the __finally runs once, normally
         note_order(r, 6);
     } __finally {
         note_order(r, AbnormalTermination() ? 9 : 7);
@@ -119,7 +128,7 @@ void seh_filter(probe_request *r) {
         }
     } __except (filter_note(r, 2, EXCEPTION_EXECUTE_HANDLER)) {
         note_order(r, 3);
-        __try { // a second exception inside the handler of the first
+        __try {  // a second exception inside the handler of the first
             peek(nullptr);
         } __except (EXCEPTION_EXECUTE_HANDLER) {
             note_order(r, 4);
@@ -166,7 +175,8 @@ unsigned release_pended(FILE_OBJECT *file) {
     }
 }
 void NTAPI timer_fired(KDPC *, void *, void *, void *) {
-    IRP *irp = static_cast<IRP *>(InterlockedExchangePointer(reinterpret_cast<void *volatile *>(&extension()->timed), nullptr));
+    IRP *irp = static_cast<IRP *>(
+        InterlockedExchangePointer(reinterpret_cast<void *volatile *>(&extension()->timed), nullptr));
     if (!irp) return;
     request_of(irp)->result[0] = KeGetCurrentIrql();
     complete(irp, STATUS_SUCCESS, sizeof(probe_request));
@@ -275,10 +285,12 @@ void strings(probe_request *r) {
     b.Length = 0;
     b.MaximumLength = sizeof buffer;
     RtlCopyUnicodeString(&b, &a);
-    bool ok = RtlEqualUnicodeString(&a, &b, FALSE) && NT_SUCCESS(RtlAppendUnicodeToString(&b, reinterpret_cast<const WCHAR *>(u"XY"))) &&
-              b.Length == 14 && !RtlEqualUnicodeString(&a, &b, TRUE) && RtlCompareUnicodeString(&a, &b, TRUE) < 0;
+    bool ok = RtlEqualUnicodeString(&a, &b, FALSE) &&
+              NT_SUCCESS(RtlAppendUnicodeToString(&b, reinterpret_cast<const WCHAR *>(u"XY"))) && b.Length == 14 &&
+              !RtlEqualUnicodeString(&a, &b, TRUE) && RtlCompareUnicodeString(&a, &b, TRUE) < 0;
     ANSI_STRING ansi;
-    ok = ok && NT_SUCCESS(RtlUnicodeStringToAnsiString(&ansi, &b, TRUE)) && ansi.Length == 7 && memcmp(ansi.Buffer, "ProbeXY", 7) == 0;
+    ok = ok && NT_SUCCESS(RtlUnicodeStringToAnsiString(&ansi, &b, TRUE)) && ansi.Length == 7 &&
+         memcmp(ansi.Buffer, "ProbeXY", 7) == 0;
     if (ok) RtlFreeAnsiString(&ansi);
     r->result[0] = ok;
 }
@@ -335,9 +347,7 @@ NTSTATUS misbehave(IRP *irp, probe_request *r, File *f) {
             ExFreePoolWithTag(p, tag);
             break;
         }
-        case PROBE_BAD_PENDING:
-            complete(irp, STATUS_SUCCESS, 0);
-            return STATUS_PENDING;
+        case PROBE_BAD_PENDING: complete(irp, STATUS_SUCCESS, 0); return STATUS_PENDING;
         case PROBE_BAD_RETURN: return STATUS_SUCCESS;
         case PROBE_BAD_SPIN_TWICE:
             KeAcquireSpinLockRaiseToDpc(&extension()->lock);
@@ -401,7 +411,8 @@ NTSTATUS operate(IRP *irp, IO_STACK_LOCATION *sl, probe_request *r) {
         case PROBE_THREAD: s = run_thread(r); break;
         case PROBE_SET_EVENT: {
             void *event;
-            s = ObReferenceObjectByHandle(reinterpret_cast<HANDLE>(r->a), EVENT_MODIFY_STATE, *__imp_ExEventObjectType, UserMode, &event, nullptr);
+            s = ObReferenceObjectByHandle(reinterpret_cast<HANDLE>(r->a), EVENT_MODIFY_STATE, *__imp_ExEventObjectType,
+                                          UserMode, &event, nullptr);
             if (!NT_SUCCESS(s)) break;
             KeSetEvent(static_cast<PKEVENT>(event), IO_NO_INCREMENT, FALSE);
             ObDereferenceObject(event);
@@ -411,15 +422,14 @@ NTSTATUS operate(IRP *irp, IO_STACK_LOCATION *sl, probe_request *r) {
         case PROBE_UNLOCK: unlock(&f->locked); break;
         case PROBE_PEEK:
         case PROBE_POKE: {
-            auto *p = f->locked ? static_cast<char *>(MmGetSystemAddressForMdlSafe(f->locked, NormalPagePriority)) : nullptr;
+            auto *p =
+                f->locked ? static_cast<char *>(MmGetSystemAddressForMdlSafe(f->locked, NormalPagePriority)) : nullptr;
             if (!p || r->a + 8 > MmGetMdlByteCount(f->locked)) {
                 s = STATUS_INVALID_PARAMETER;
                 break;
             }
-            if (r->op == PROBE_PEEK)
-                memcpy(&r->result[0], p + r->a, 8);
-            else
-                memcpy(p + r->a, &r->b, 8);
+            if (r->op == PROBE_PEEK) memcpy(&r->result[0], p + r->a, 8);
+            else memcpy(p + r->a, &r->b, 8);
             break;
         }
         case PROBE_SECURE:
@@ -443,7 +453,8 @@ NTSTATUS operate(IRP *irp, IO_STACK_LOCATION *sl, probe_request *r) {
             KeQueryTickCount(&t);
             r->result[2] = static_cast<unsigned long long>(t.QuadPart) * KeQueryTimeIncrement();
             t = KeQueryPerformanceCounter(&frequency);
-            r->result[3] = static_cast<unsigned long long>(t.QuadPart) / (static_cast<unsigned long long>(frequency.QuadPart) / 1000);
+            r->result[3] = static_cast<unsigned long long>(t.QuadPart) /
+                           (static_cast<unsigned long long>(frequency.QuadPart) / 1000);
             break;
         }
         case PROBE_IRQL: {
@@ -469,19 +480,21 @@ NTSTATUS operate(IRP *irp, IO_STACK_LOCATION *sl, probe_request *r) {
 
 NTSTATUS NTAPI control(DEVICE_OBJECT *, IRP *irp) {
     IO_STACK_LOCATION *sl = IoGetCurrentIrpStackLocation(irp);
-    ULONG in = sl->Parameters.DeviceIoControl.InputBufferLength, out = sl->Parameters.DeviceIoControl.OutputBufferLength;
+    ULONG in = sl->Parameters.DeviceIoControl.InputBufferLength,
+          out = sl->Parameters.DeviceIoControl.OutputBufferLength;
     switch (sl->Parameters.DeviceIoControl.IoControlCode) {
         case PROBE_IOCTL:
-            if (in < sizeof(probe_request) || out < sizeof(probe_request)) return complete(irp, STATUS_BUFFER_TOO_SMALL, 0);
+            if (in < sizeof(probe_request) || out < sizeof(probe_request))
+                return complete(irp, STATUS_BUFFER_TOO_SMALL, 0);
             return operate(irp, sl, request_of(irp));
-        case PROBE_IOCTL_OUT_DIRECT: { // fills the whole output with the byte that came in
+        case PROBE_IOCTL_OUT_DIRECT: {  // fills the whole output with the byte that came in
             if (in < 1 || !irp->MdlAddress) return complete(irp, STATUS_INVALID_PARAMETER, 0);
             void *p = MmGetSystemAddressForMdlSafe(irp->MdlAddress, NormalPagePriority);
             if (!p) return complete(irp, STATUS_INSUFFICIENT_RESOURCES, 0);
             memset(p, *static_cast<char *>(irp->AssociatedIrp.SystemBuffer), MmGetMdlByteCount(irp->MdlAddress));
             return complete(irp, STATUS_SUCCESS, MmGetMdlByteCount(irp->MdlAddress));
         }
-        case PROBE_IOCTL_NEITHER: { // copies input to output, both the caller's
+        case PROBE_IOCTL_NEITHER: {  // copies input to output, both the caller's
             NTSTATUS s = STATUS_SUCCESS;
             ULONG n = in < out ? in : out;
             __try {
@@ -527,7 +540,7 @@ void NTAPI unload(DRIVER_OBJECT *) {
     IoDeleteDevice(g_device);
 }
 
-} // namespace
+}  // namespace
 
 extern "C" NTSTATUS NTAPI DriverEntry(DRIVER_OBJECT *driver, UNICODE_STRING *) {
     UNICODE_STRING name, link;

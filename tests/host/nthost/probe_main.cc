@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// probe.exe: checks of nthost's user-mode side and, with probe.sys, of its kernel. One check a run: probe.exe NAME [ARGS].
-// Exit status 0 passed, 1 failed. Mistakes of the driver (bad NAME) must not come back at all.
+// probe.exe: checks of nthost's user-mode side and, with probe.sys, of its kernel. One check a run: probe.exe NAME
+// [ARGS]. Exit status 0 passed, 1 failed. Mistakes of the driver (bad NAME) must not come back at all.
 #include <windows.h>
 
 #include <cstdarg>
@@ -44,10 +44,14 @@ probe_request request(unsigned op, unsigned long long a = 0, unsigned long long 
     r.c = c;
     return r;
 }
-unsigned long long address(const void *p) { return reinterpret_cast<unsigned long long>(p); }
+unsigned long long address(const void *p) {
+    return reinterpret_cast<unsigned long long>(p);
+}
 
 HANDLE g_probe;
-bool ask(probe_request &r) { return call(g_probe, r); }
+bool ask(probe_request &r) {
+    return call(g_probe, r);
+}
 
 // ---- programs
 void check_exceptions() {
@@ -78,7 +82,9 @@ DWORD WINAPI spin_for_ever(void *p) {
     auto *go = static_cast<volatile LONG *>(p);
     for (;;) *go = 1;
 }
-DWORD WINAPI wait_for_ever(void *) { return WaitForSingleObject(CreateEventA(nullptr, TRUE, FALSE, nullptr), INFINITE); }
+DWORD WINAPI wait_for_ever(void *) {
+    return WaitForSingleObject(CreateEventA(nullptr, TRUE, FALSE, nullptr), INFINITE);
+}
 
 void check_threads() {
     LONG n = 0;
@@ -88,9 +94,11 @@ void check_threads() {
     DWORD code = 0;
     EXPECT(n == 8 && GetExitCodeThread(t[3], &code) && code == 42);
     LONG spinning = 0;
-    HANDLE s = CreateThread(nullptr, 0, spin_for_ever, &spinning, 0, nullptr), w = CreateThread(nullptr, 0, wait_for_ever, nullptr, 0, nullptr);
+    HANDLE s = CreateThread(nullptr, 0, spin_for_ever, &spinning, 0, nullptr),
+           w = CreateThread(nullptr, 0, wait_for_ever, nullptr, 0, nullptr);
     while (!*static_cast<volatile LONG *>(&spinning)) Sleep(1);
-    EXPECT(TerminateThread(s, 7) && WaitForSingleObject(s, 5000) == WAIT_OBJECT_0 && GetExitCodeThread(s, &code) && code == 7);
+    EXPECT(TerminateThread(s, 7) && WaitForSingleObject(s, 5000) == WAIT_OBJECT_0 && GetExitCodeThread(s, &code) &&
+           code == 7);
     EXPECT(TerminateThread(w, 8) && WaitForSingleObject(w, 5000) == WAIT_OBJECT_0);
     HANDLE suspended = CreateThread(nullptr, 0, add_one, &n, CREATE_SUSPENDED, nullptr);
     EXPECT(WaitForSingleObject(suspended, 20) == WAIT_TIMEOUT);
@@ -100,7 +108,8 @@ void check_threads() {
 }
 
 void check_waits() {
-    HANDLE e = CreateEventA(nullptr, FALSE, TRUE, "probe-event"), again = CreateEventA(nullptr, FALSE, FALSE, "probe-event");
+    HANDLE e = CreateEventA(nullptr, FALSE, TRUE, "probe-event"),
+           again = CreateEventA(nullptr, FALSE, FALSE, "probe-event");
     EXPECT(GetLastError() == ERROR_ALREADY_EXISTS);
     EXPECT(WaitForSingleObject(again, 0) == WAIT_OBJECT_0 && WaitForSingleObject(e, 0) == WAIT_TIMEOUT);
     DWORD before = GetTickCount();
@@ -109,8 +118,10 @@ void check_waits() {
     EXPECT(WaitForSingleObject(m, 0) == WAIT_OBJECT_0 && ReleaseMutex(m) && ReleaseMutex(m) && !ReleaseMutex(m));
     EXPECT(GetLastError() == ERROR_NOT_OWNER);
     HANDLE s = CreateSemaphoreA(nullptr, 0, 1, nullptr);
-    EXPECT(ReleaseSemaphore(s, 1, nullptr) && !ReleaseSemaphore(s, 1, nullptr) && GetLastError() == ERROR_TOO_MANY_POSTS);
-    EXPECT(WaitForSingleObject(reinterpret_cast<HANDLE>(0x4444), 0) == WAIT_FAILED && GetLastError() == ERROR_INVALID_HANDLE);
+    EXPECT(ReleaseSemaphore(s, 1, nullptr) && !ReleaseSemaphore(s, 1, nullptr) &&
+           GetLastError() == ERROR_TOO_MANY_POSTS);
+    EXPECT(WaitForSingleObject(reinterpret_cast<HANDLE>(0x4444), 0) == WAIT_FAILED &&
+           GetLastError() == ERROR_INVALID_HANDLE);
     EXPECT(CloseHandle(e) && !CloseHandle(e));
     HANDLE t = CreateWaitableTimerA(nullptr, TRUE, nullptr);
     LARGE_INTEGER due;
@@ -123,7 +134,8 @@ void check_memory() {
     EXPECT(p && VirtualAlloc(p + 0x1000, 0x2000, MEM_COMMIT, PAGE_READWRITE) == p + 0x1000);
     p[0x1000] = 1;
     MEMORY_BASIC_INFORMATION i;
-    EXPECT(VirtualQuery(p + 0x1000, &i, sizeof i) && i.State == MEM_COMMIT && i.RegionSize == 0x2000 && i.AllocationBase == p);
+    EXPECT(VirtualQuery(p + 0x1000, &i, sizeof i) && i.State == MEM_COMMIT && i.RegionSize == 0x2000 &&
+           i.AllocationBase == p);
     EXPECT(!VirtualFree(p + 0x1000, 0, MEM_RELEASE));
     EXPECT(VirtualFree(p + 0x1000, 0x1000, MEM_DECOMMIT) && VirtualFree(p, 0, MEM_RELEASE));
     EXPECT(!VirtualFree(p, 0, MEM_RELEASE));
@@ -165,14 +177,18 @@ void check_ioctl() {
     probe_request r = request(PROBE_ECHO, 0xff00, 0x0ff0);
     EXPECT(ask(r) && r.result[0] == 0xf0f0);
     DWORD n = 99;
-    EXPECT(!DeviceIoControl(g_probe, PROBE_IOCTL, &r, 4, &r, sizeof r, &n, nullptr) && GetLastError() == ERROR_INSUFFICIENT_BUFFER);
-    EXPECT(!DeviceIoControl(g_probe, 0x12345678, nullptr, 0, nullptr, 0, &n, nullptr) && GetLastError() == ERROR_INVALID_FUNCTION);
+    EXPECT(!DeviceIoControl(g_probe, PROBE_IOCTL, &r, 4, &r, sizeof r, &n, nullptr) &&
+           GetLastError() == ERROR_INSUFFICIENT_BUFFER);
+    EXPECT(!DeviceIoControl(g_probe, 0x12345678, nullptr, 0, nullptr, 0, &n, nullptr) &&
+           GetLastError() == ERROR_INVALID_FUNCTION);
     EXPECT(!DeviceIoControl(g_probe, PROBE_IOCTL, reinterpret_cast<void *>(8), sizeof r, &r, sizeof r, &n, nullptr) &&
            GetLastError() == ERROR_NOACCESS);
     char in = 0x5a, out[5000] = {};
-    EXPECT(DeviceIoControl(g_probe, PROBE_IOCTL_OUT_DIRECT, &in, 1, out, sizeof out, &n, nullptr) && n == sizeof out && out[4999] == 0x5a);
+    EXPECT(DeviceIoControl(g_probe, PROBE_IOCTL_OUT_DIRECT, &in, 1, out, sizeof out, &n, nullptr) && n == sizeof out &&
+           out[4999] == 0x5a);
     char copy[16] = {};
-    EXPECT(DeviceIoControl(g_probe, PROBE_IOCTL_NEITHER, const_cast<char *>("neither"), 8, copy, 8, &n, nullptr) && std::strcmp(copy, "neither") == 0);
+    EXPECT(DeviceIoControl(g_probe, PROBE_IOCTL_NEITHER, const_cast<char *>("neither"), 8, copy, 8, &n, nullptr) &&
+           std::strcmp(copy, "neither") == 0);
     EXPECT(!DeviceIoControl(g_probe, PROBE_IOCTL_NEITHER, &r, 8, reinterpret_cast<void *>(0x7000), 8, &n, nullptr));
     r = request(PROBE_STRINGS);
     EXPECT(ask(r) && r.result[0] == 1);
@@ -192,7 +208,7 @@ void check_driver_exceptions() {
     EXPECT(ask(r) && value == 77 && r.result[1] == 0);
     r = request(PROBE_WRITE, address("read-only"), 1);
     EXPECT(ask(r) && r.result[1] == 0xc0000005);
-    r = request(PROBE_WRITE, 0x7fffffff0000, 1); // beyond user memory
+    r = request(PROBE_WRITE, 0x7fffffff0000, 1);  // beyond user memory
     EXPECT(ask(r) && r.result[1] == 0xc0000005);
     r = request(PROBE_SEH_ORDER);
     EXPECT(ask(r) && r.result[0] == 1234567);
@@ -207,9 +223,12 @@ void check_time() {
     GetSystemTimeAsFileTime(&t);
     probe_request r = request(PROBE_TIME);
     EXPECT(ask(r));
-    unsigned long long now = static_cast<unsigned long long>(t.dwHighDateTime) << 32 | t.dwLowDateTime, tick = GetTickCount();
+    unsigned long long now = static_cast<unsigned long long>(t.dwHighDateTime) << 32 | t.dwLowDateTime,
+                       tick = GetTickCount();
     EXPECT(r.result[0] - now < 10000000);
-    for (int i : {1, 2}) EXPECT(static_cast<long long>(r.result[i] / 10000 - tick) < 100 && static_cast<long long>(tick - r.result[i] / 10000) < 1000);
+    for (int i : {1, 2})
+        EXPECT(static_cast<long long>(r.result[i] / 10000 - tick) < 100 &&
+               static_cast<long long>(tick - r.result[i] / 10000) < 1000);
     EXPECT(r.result[3] - tick < 1000 || tick - r.result[3] < 1000);
 }
 
@@ -220,7 +239,8 @@ void check_pending() {
     DWORD n = 0;
     for (int i = 0; i < 2; ++i) {
         o[i].hEvent = CreateEventA(nullptr, TRUE, FALSE, nullptr);
-        EXPECT(!DeviceIoControl(h, PROBE_IOCTL, &r[i], sizeof r[i], &r[i], sizeof r[i], nullptr, &o[i]) && GetLastError() == ERROR_IO_PENDING);
+        EXPECT(!DeviceIoControl(h, PROBE_IOCTL, &r[i], sizeof r[i], &r[i], sizeof r[i], nullptr, &o[i]) &&
+               GetLastError() == ERROR_IO_PENDING);
     }
     EXPECT(!GetOverlappedResult(h, &o[0], &n, FALSE) && GetLastError() == ERROR_IO_INCOMPLETE);
     probe_request release = request(PROBE_RELEASE);
@@ -256,7 +276,7 @@ void check_locking() {
     EXPECT(ask(r) && std::memcmp(r.result, "crossing", 8) == 0);
     r = request(PROBE_POKE, 90, 0x4141414141414141);
     EXPECT(ask(r) && std::memcmp(p + 4090, "AAAAAAAA", 8) == 0);
-    EXPECT(VirtualFree(p, 0, MEM_RELEASE)); // locked pages do not hold the address
+    EXPECT(VirtualFree(p, 0, MEM_RELEASE));  // locked pages do not hold the address
     r = request(PROBE_PEEK, 90);
     EXPECT(ask(r) && r.result[0] == 0x4141414141414141);
     r = request(PROBE_UNLOCK);
@@ -297,7 +317,8 @@ BOOLEAN NTAPI on_flush(void *p, SIZE_T n) {
 
 void check_securing() {
     using Add = BOOL(WINAPI *)(void *);
-    auto add = reinterpret_cast<Add>(reinterpret_cast<void *>(GetProcAddress(GetModuleHandleA("kernel32"), "AddSecureMemoryCacheCallback")));
+    auto add = reinterpret_cast<Add>(
+        reinterpret_cast<void *>(GetProcAddress(GetModuleHandleA("kernel32"), "AddSecureMemoryCacheCallback")));
     EXPECT(add != nullptr && add(reinterpret_cast<void *>(on_flush)));
     auto *p = static_cast<char *>(VirtualAlloc(nullptr, 4 * 4096, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE));
     auto secure = [&](char *at, unsigned long long size) {
@@ -314,14 +335,14 @@ void check_securing() {
     EXPECT(VirtualFree(p, 4096, MEM_DECOMMIT) && g_flushes == 2);
     secure(p + 4096, 4096);
     EXPECT(VirtualFree(p, 0, MEM_RELEASE) && g_flushes == 3);
-    auto *heap = static_cast<char *>(std::malloc(1 << 20)); // large blocks give their pages back
+    auto *heap = static_cast<char *>(std::malloc(1 << 20));  // large blocks give their pages back
     secure(heap, 4096);
     std::free(heap);
     EXPECT(g_flushes == 4);
     p = static_cast<char *>(VirtualAlloc(nullptr, 4096, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE));
     secure(p, 4096);
     unsigned long long handle = g_secure;
-    g_secure = 0; // the callback will say that it is none of its own
+    g_secure = 0;  // the callback will say that it is none of its own
     EXPECT(!VirtualFree(p, 0, MEM_RELEASE) && GetLastError() == ERROR_INVALID_PARAMETER && g_flushes == 5);
     g_secure = handle;
     EXPECT(VirtualFree(p, 0, MEM_RELEASE));
@@ -349,14 +370,17 @@ HANDLE start(const char *arguments, DWORD *id = nullptr) {
 void check_processes() {
     DWORD id = 0, code = 0;
     HANDLE child = start("child-exit", &id);
-    EXPECT(id != GetCurrentProcessId() && WaitForSingleObject(child, 10000) == WAIT_OBJECT_0 && GetExitCodeProcess(child, &code) && code == 123);
-    // A child that is killed while it holds a locked range, a view and a pending request: the driver's clean-up gives all back.
+    EXPECT(id != GetCurrentProcessId() && WaitForSingleObject(child, 10000) == WAIT_OBJECT_0 &&
+           GetExitCodeProcess(child, &code) && code == 123);
+    // A child that is killed while it holds a locked range, a view and a pending request: the driver's clean-up gives
+    // all back.
     HANDLE ready = CreateEventA(nullptr, TRUE, FALSE, "probe-ready");
     probe_request before = request(PROBE_PROCESS), after = before;
     EXPECT(ask(before));
     child = start("child-hang", &id);
     EXPECT(WaitForSingleObject(ready, 10000) == WAIT_OBJECT_0);
-    EXPECT(TerminateProcess(child, 9) && WaitForSingleObject(child, 10000) == WAIT_OBJECT_0 && GetExitCodeProcess(child, &code) && code == 9);
+    EXPECT(TerminateProcess(child, 9) && WaitForSingleObject(child, 10000) == WAIT_OBJECT_0 &&
+           GetExitCodeProcess(child, &code) && code == 9);
     EXPECT(ask(after) && after.result[1] == before.result[1] + 1 && after.result[2] == before.result[2] + 1);
     EXPECT(after.result[0] == GetCurrentProcessId());
     // Attaching to a process makes its memory lockable, and nobody else's.
@@ -371,13 +395,16 @@ void check_processes() {
     SetEvent(stop);
     EXPECT(WaitForSingleObject(child, 10000) == WAIT_OBJECT_0 && GetExitCodeProcess(child, &code) && code == 0);
     HANDLE crash = start("child-crash");
-    EXPECT(WaitForSingleObject(crash, 10000) == WAIT_OBJECT_0 && GetExitCodeProcess(crash, &code) && code == EXCEPTION_ACCESS_VIOLATION);
+    EXPECT(WaitForSingleObject(crash, 10000) == WAIT_OBJECT_0 && GetExitCodeProcess(crash, &code) &&
+           code == EXCEPTION_ACCESS_VIOLATION);
 }
 
 int child_hang() {
     HANDLE h = open_probe(true);
-    probe_request r = request(PROBE_LOCK, address(VirtualAlloc(nullptr, 65536, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE)), 65536, 1), m = request(PROBE_MAP),
-                  pend = request(PROBE_PEND);
+    probe_request r = request(PROBE_LOCK,
+                              address(VirtualAlloc(nullptr, 65536, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE)), 65536,
+                              1),
+                  m = request(PROBE_MAP), pend = request(PROBE_PEND);
     OVERLAPPED o = {};
     DWORD n;
     o.hEvent = CreateEventA(nullptr, TRUE, FALSE, nullptr);
@@ -413,7 +440,8 @@ int operation(int argc, char **argv) {
         probe_request r = request(op, address(p), 4096, 1);
         if (op == PROBE_POOL) r.a = 100;
         DWORD n;
-        bool ok = DeviceIoControl(h, PROBE_IOCTL, &r, sizeof r, &r, sizeof r, &n, pending ? &o : nullptr) && r.result[1] == 0;
+        bool ok =
+            DeviceIoControl(h, PROBE_IOCTL, &r, sizeof r, &r, sizeof r, &n, pending ? &o : nullptr) && r.result[1] == 0;
         if (op == PROBE_POOL || op == PROBE_SECURE) ok = ok && r.result[0] != 0;
         good += ok;
         if (op == PROBE_LOCK) {
@@ -435,13 +463,21 @@ struct Check {
     bool driver;
 };
 constexpr Check checks[] = {
-    {"exceptions", check_exceptions, false}, {"threads", check_threads, false},     {"waits", check_waits, false},
-    {"memory", check_memory, false},         {"files", check_files, false},         {"ioctl", check_ioctl, true},
-    {"driver-exceptions", check_driver_exceptions, true}, {"time", check_time, true}, {"pending", check_pending, true},
-    {"locking", check_locking, true},        {"securing", check_securing, true},    {"processes", check_processes, true},
+    {"exceptions", check_exceptions, false},
+    {"threads", check_threads, false},
+    {"waits", check_waits, false},
+    {"memory", check_memory, false},
+    {"files", check_files, false},
+    {"ioctl", check_ioctl, true},
+    {"driver-exceptions", check_driver_exceptions, true},
+    {"time", check_time, true},
+    {"pending", check_pending, true},
+    {"locking", check_locking, true},
+    {"securing", check_securing, true},
+    {"processes", check_processes, true},
 };
 
-} // namespace
+}  // namespace
 
 int main(int argc, char **argv) {
     std::string what = argc > 1 ? argv[1] : "";

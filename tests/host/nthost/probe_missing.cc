@@ -2,4 +2,6 @@
 // A program whose imports nthost lacks on purpose.
 #include <windows.h>
 
-int main() { return MessageBoxA(nullptr, "", "", 0) + BeginPaint(nullptr, nullptr) != nullptr; }
+int main() {
+    return MessageBoxA(nullptr, "", "", 0) + BeginPaint(nullptr, nullptr) != nullptr;
+}

@@ -5,9 +5,13 @@
 #include <excpt.h>
 
 namespace {
-__attribute__((noinline)) int peek(const volatile int *p) { return *p; }
+__attribute__((noinline)) int peek(const volatile int *p) {
+    return *p;
+}
 int g_order;
-void note(int digit) { g_order = g_order * 10 + digit; }
+void note(int digit) {
+    g_order = g_order * 10 + digit;
+}
 int filter(int digit, int answer) {
     note(digit);
     return answer;
@@ -15,7 +19,7 @@ int filter(int digit, int answer) {
 __attribute__((noinline)) void raise_it() {
     __try {
         RaiseException(0xe0000001, 0, 0, nullptr);
-        note(8); // a filter said to go on
+        note(8);  // a filter said to go on
         RaiseException(0xe0000002, EXCEPTION_NONCONTINUABLE, 0, nullptr);
     } __finally {
         note(AbnormalTermination() ? 3 : 9);
@@ -24,7 +28,7 @@ __attribute__((noinline)) void raise_it() {
 LONG continue_first(EXCEPTION_POINTERS *p) {
     return p->ExceptionRecord->ExceptionCode == 0xe0000001 ? EXCEPTION_CONTINUE_EXECUTION : EXCEPTION_EXECUTE_HANDLER;
 }
-} // namespace
+}  // namespace
 
 extern "C" unsigned long seh_read_code(const int *p, int *value) {
     unsigned long code = 0;
