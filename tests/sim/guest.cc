@@ -48,8 +48,9 @@ uint32_t Guest::post_command(uint8_t opcode, const void *body, size_t size) {
 }
 
 bool Guest::completed(uint32_t number, Completion &out) {
-    snic_cpl cpl = *machine.at<snic_cpl>(acq_ + number % kAqEntries * sizeof(snic_cpl));
-    if (cpl.phase != number / kAqEntries + 1) return false;
+    auto *slot = machine.at<snic_cpl>(acq_ + number % kAqEntries * sizeof(snic_cpl));
+    if (std::atomic_ref(slot->phase).load(std::memory_order_acquire) != number / kAqEntries + 1) return false;
+    snic_cpl cpl = *slot;
     if (cpl.cookie != 0xC0000000u + number) throw std::runtime_error("completion carries another command's cookie");
     out.status = static_cast<snic_status>(cpl.status);
     out.detail = cpl.detail;

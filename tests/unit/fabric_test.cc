@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <mutex>
 #include <thread>
 
 #include "manager.h"
@@ -20,16 +21,32 @@ class ManagerThread {
         manager = fabric::Manager::create(path, &error);
         if (!manager) throw std::runtime_error(error);
         thread_ = std::thread([this] {
-            while (!stop_) manager->serve(10);
+            while (!stop_) {
+                {
+                    std::lock_guard lock(mutex_);
+                    manager->serve(0);
+                }
+                std::this_thread::sleep_for(std::chrono::microseconds(200));
+            }
         });
     }
     ~ManagerThread() {
         stop_ = true;
         thread_.join();
     }
-    std::unique_ptr<fabric::Manager> manager;
+    // The manager belongs to one thread at a time.
+    std::string status() {
+        std::lock_guard lock(mutex_);
+        return manager->status_json();
+    }
+    std::string control(const std::string &line) {
+        std::lock_guard lock(mutex_);
+        return manager->control(line);
+    }
 
   private:
+    std::unique_ptr<fabric::Manager> manager;
+    std::mutex mutex_;
     std::atomic<bool> stop_{false};
     std::thread thread_;
 };
@@ -86,7 +103,7 @@ TEST_P(FabricPair, WriteAndReadMoveEveryByte) {
 }
 
 TEST_P(FabricPair, LostDuplicatedReorderedAndDamagedRecordsChangeNothing) {
-    ASSERT_EQ(manager->manager->control("{\"cmd\":\"faults\",\"loss_ppm\":20000,\"duplicate_ppm\":20000,\"corrupt_ppm\":20000,"
+    ASSERT_EQ(manager->control("{\"cmd\":\"faults\",\"loss_ppm\":20000,\"duplicate_ppm\":20000,\"corrupt_ppm\":20000,"
                                         "\"reorder_ppm\":20000,\"seed\":7}"),
               "{\"ok\":true}");
     for (int i = 0; i < 3; i++) write_all();
@@ -120,8 +137,8 @@ TEST_P(FabricPair, DataFlowsWithoutTheManagerAndWithANewOne) {
     manager.reset();
     write_all();
     manager = std::make_unique<ManagerThread>(path);
-    ASSERT_TRUE(ba.run([&] { return manager->manager->status_json().find("\"10.0.0.1\"") != std::string::npos &&
-                                    manager->manager->status_json().find("\"10.0.0.2\"") != std::string::npos; }));
+    ASSERT_TRUE(ba.run([&] { return manager->status().find("\"10.0.0.1\"") != std::string::npos &&
+                                    manager->status().find("\"10.0.0.2\"") != std::string::npos; }));
     write_all();
     std::this_thread::sleep_for(std::chrono::milliseconds(3500));  // past the time at which unconfirmed links are dropped
     write_all();
