@@ -26,6 +26,8 @@ extern "C" {
 extern const char nth_safe_copy_begin[], nth_safe_copy_end[], nth_safe_copy_fault[];
 extern const char nth_leaf_begin[], nth_leaf_end[], nth_rep_begin[], nth_rep_end[];
 int nth_safe_copy(void *to, const void *from, size_t size);
+void nth_close_access();
+uint32_t nth_pkru_denied;             // what drivers run with
 uint64_t nth_rep_min = ~uint64_t{0};  // from this size on copies use rep movsb
 }
 
@@ -34,7 +36,6 @@ namespace nth {
 using namespace nt;
 
 bool g_user_access_watched;
-uint32_t g_pkru_denied;
 
 namespace {
 
@@ -145,23 +146,33 @@ uint32_t *saved_pkru(ucontext_t *uc) {
     return reinterpret_cast<uint32_t *>(reinterpret_cast<uint8_t *>(uc->uc_mcontext.fpregs) + g_pkru_offset);
 }
 
-// The driver (or nthost for it) touched user memory that is closed while it runs. Lets it through for one instruction
-// when the driver is prepared for a fault.
-bool handle_user_touch(ucontext_t *uc, bool in_pe_or_leaf) {
+enum class Touch { LetThrough, Inject, Forbidden };
+
+// The driver (or nthost for it) touched user memory that is closed while it runs. When the driver is prepared for a
+// fault it is let through, or made to fault (--fail access): an instruction of its own is single-stepped, and the trap
+// closes user memory again; a leaf import is opened until it returns, by way of nth_close_access.
+Touch judge_user_touch(ucontext_t *uc, bool pe, bool leaf) {
     mcontext_t &m = uc->uc_mcontext;
-    if (in_pe_or_leaf) {
-        Thread *t = current();
+    Thread *t = current();
+    if (pe || leaf) {
         CONTEXT c;
         fill_context(&c, m);
-        if (within(c.Rip, nth_leaf_begin, nth_leaf_end)) {
+        if (leaf) {
             memcpy(&c.Rip, reinterpret_cast<void *>(c.Reg[RSP]), 8);
             c.Reg[RSP] += 8;
         }
-        if (t->irql >= DISPATCH_LEVEL || !inside_try(t, &c)) return false;
+        if (t->irql >= DISPATCH_LEVEL || !inside_try(t, &c)) return Touch::Forbidden;
+        if (should_fail(Fail::Access)) return Touch::Inject;
     }
-    m.gregs[REG_EFL] |= 0x100;  // single step: the trap closes it again
     *saved_pkru(uc) = 0;
-    return true;
+    if (!leaf) {
+        m.gregs[REG_EFL] |= 0x100;
+        return Touch::LetThrough;
+    }
+    auto *return_address = reinterpret_cast<uint64_t *>(m.gregs[REG_RSP]);
+    t->gs->at(GS_LEAF_RETURN) = *return_address;
+    *return_address = reinterpret_cast<uint64_t>(&nth_close_access);
+    return Touch::LetThrough;
 }
 
 void on_fault(int signal, siginfo_t *info, void *context) {
@@ -180,9 +191,18 @@ void on_fault(int signal, siginfo_t *info, void *context) {
     bool leaf = within(rip, nth_leaf_begin, nth_leaf_end);
     bool pe =
         image_of(rip) != nullptr || (page_fault && rip == address && t != nullptr && !leaf && is_user_address(rip));
+    bool inject = false;
     if (g_user_access_watched && t != nullptr) {
+        // Opened for a leaf import that faults all the same: its caller is where it was.
+        if (auto *at = reinterpret_cast<uint64_t *>(m.gregs[REG_RSP]);
+            leaf && *at == reinterpret_cast<uint64_t>(&nth_close_access))
+            *at = t->gs->at(GS_LEAF_RETURN);
         if (page_fault && info->si_code == SEGV_PKUERR && t->in_kernel()) {
-            if (handle_user_touch(uc, pe || leaf)) return;
+            Touch touch = judge_user_touch(uc, pe, leaf);
+            if (touch == Touch::LetThrough) return;
+            inject = touch == Touch::Inject;
+        }
+        if (page_fault && info->si_code == SEGV_PKUERR && t->in_kernel() && !inject) {
             static thread_local CONTEXT touched;
             fill_context(&touched, m);
             if (leaf) {
@@ -197,7 +217,7 @@ void on_fault(int signal, siginfo_t *info, void *context) {
                      (unsigned long long)address, describe_address(touched.Rip).c_str());
         }
         if (signal == SIGTRAP && m.gregs[REG_TRAPNO] == 1 && t->in_kernel()) {
-            *saved_pkru(uc) = g_pkru_denied;
+            *saved_pkru(uc) = nth_pkru_denied;
             m.gregs[REG_EFL] &= ~0x100;
             return;
         }
@@ -240,7 +260,7 @@ void on_fault(int signal, siginfo_t *info, void *context) {
     m.gregs[REG_RSP] = static_cast<greg_t>(sp - 8);  // as after a call
     m.gregs[REG_RIP] = reinterpret_cast<greg_t>(entry);
     m.gregs[REG_EFL] &= ~(0x400 | 0x100);
-    if (g_user_access_watched) *saved_pkru(uc) = t->in_kernel() ? g_pkru_denied : 0;
+    if (g_user_access_watched) *saved_pkru(uc) = t->in_kernel() ? nth_pkru_denied : 0;
 }
 
 // abort() in nthost or its libraries: say where.
@@ -331,7 +351,7 @@ int watch_user_access() {
     __cpuid_count(0xd, 9, a, b, c, d);
     if (b == 0) return -1;
     g_pkru_offset = b;
-    g_pkru_denied = 1u << (2 * key);
+    nth_pkru_denied = 1u << (2 * key);
     g_user_access_watched = true;
     return key;
 }

@@ -174,7 +174,7 @@ struct FailurePlan {
 };
 FailurePlan g_plans[static_cast<int>(Fail::Kinds)];
 FutexLock g_plan_lock;
-constexpr const char *kFailNames[] = {"pool", "lock", "secure", "map", "event", "thread", "contiguous"};
+constexpr const char *kFailNames[] = {"pool", "lock", "secure", "map", "event", "thread", "contiguous", "access"};
 bool g_any_plan = false;
 
 }  // namespace
@@ -186,10 +186,10 @@ bool add_failure(const std::string &text, std::string *error) {
     for (int i = 0; i < static_cast<int>(Fail::Kinds); i++)
         if (name == kFailNames[i]) kind = i;
     auto bad = [&] {
-        *error =
-            "--fail " + text +
-            ": expected KIND:N or KIND:p=P,seed=S with KIND one of pool, lock, secure, map, event, thread, contiguous, "
-            "N from 1 on and P from 0 to 1";
+        *error = "--fail " + text +
+                 ": expected KIND:N or KIND:p=P,seed=S with KIND one of pool, lock, secure, map, event, thread, "
+                 "contiguous, access, "
+                 "N from 1 on and P from 0 to 1";
         return false;
     };
     if (kind < 0 || rest.empty()) return bad();
@@ -209,6 +209,11 @@ bool add_failure(const std::string &text, std::string *error) {
     }
     g_any_plan = true;
     return true;
+}
+
+bool failure_planned(Fail kind) {
+    const FailurePlan &plan = g_plans[static_cast<int>(kind)];
+    return !plan.at.empty() || plan.probability > 0;
 }
 
 bool should_fail(Fail kind) {

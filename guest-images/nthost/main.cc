@@ -121,8 +121,9 @@ int main(int argc, char **argv) {
                    "directory where DLLs are searched, besides the program's own (repeatable)");
     app.add_option("--pool", pool, "physical memory of the machine in MiB (16 to 65536)")->capture_default_str();
     app.add_option("--verifier", verifier, "on or off: checks of what the driver does")->capture_default_str();
-    app.add_option("--fail", fail,
-                   "KIND:N or KIND:p=P,seed=S: make calls fail (pool, lock, secure, map, event, thread, contiguous)");
+    app.add_option(
+        "--fail", fail,
+        "KIND:N or KIND:p=P,seed=S: make calls fail (pool, lock, secure, map, event, thread, contiguous, access)");
     app.add_option("--set", parameters, "NAME=VALUE in the device's registry key (repeatable)");
     app.add_option("--timeout", timeout, "end with status 97 after that many seconds (0: never)");
     app.add_option("--watch-user-memory", watch,
@@ -171,6 +172,8 @@ int main(int argc, char **argv) {
     set_initial_system_process();
     install_fault_handlers();
     if (g_verifier && watch == "on") memory().set_user_key(watch_user_access());
+    if (failure_planned(Fail::Access) && !g_user_access_watched)
+        usage_error("--fail access: needs --verifier on, --watch-user-memory on and a CPU with protection keys");
     adopt_system_thread("nthost");
     start_io_manager();
     start_cpu();

@@ -43,7 +43,7 @@ struct alignas(4096) GsBlock {
 inline constexpr size_t TEB_STACK_BASE = 0x08, TEB_STACK_LIMIT = 0x10, TEB_SELF = 0x30, TEB_PROCESS_ID = 0x40,
                         TEB_THREAD_ID = 0x48, TEB_TLS_VECTOR = 0x58, TEB_PEB = 0x60, TEB_LAST_ERROR = 0x68,
                         TEB_TLS_SLOTS = 0x1480, GS_KPCR_SELF = 0x18, GS_PROCESSOR = 0x184, GS_KTHREAD = 0x188,
-                        GS_RECORD_TOP = 0x1900;
+                        GS_RECORD_TOP = 0x1900, GS_LEAF_RETURN = 0x1908;
 
 inline constexpr unsigned TLS_SLOTS = 64, FLS_SLOTS = 128;
 

@@ -16,6 +16,7 @@
     .text
 
 #define GS_RECORD_TOP 0x1900
+#define GS_LEAF_RETURN 0x1908
 #define RECORD_SIZE 256
 #define SLOT_TARGET 0
 
@@ -149,6 +150,18 @@ nth_safe_copy_end:
 nth_safe_copy_fault:
     mov     eax, 1
     ret
+
+/* Where a leaf import returns to that was let at user memory: closes it again and goes on to the caller (fault.cc). */
+    .globl  nth_close_access
+    .p2align 4
+nth_close_access:
+    mov     r11, rax
+    mov     eax, nth_pkru_denied[rip]
+    xor     ecx, ecx
+    xor     edx, edx
+    wrpkru
+    mov     rax, r11
+    jmp     gs:[GS_LEAF_RETURN]
 
 /* Windows convention: rcx = destination, rdx = source, r8 = count */
     .globl nth_leaf_begin, nth_leaf_end, nth_rep_begin, nth_rep_end

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+extern "C" uint32_t nth_pkru_denied;
+
 namespace nth {
 
 extern bool g_user_access_watched;
@@ -22,7 +24,6 @@ inline uint32_t read_pkru() {
     asm volatile("rdpkru" : "=a"(a), "=d"(d) : "c"(0));
     return a;
 }
-extern uint32_t g_pkru_denied;
 
 inline void allow_user_access() {
     if (g_user_access_watched) write_pkru(0);
@@ -35,7 +36,7 @@ class UserAccessState {
         if (!g_user_access_watched || !close) return;
         old_ = read_pkru();
         closed_ = true;
-        write_pkru(g_pkru_denied);
+        write_pkru(nth_pkru_denied);
     }
     ~UserAccessState() {
         if (closed_) write_pkru(old_);

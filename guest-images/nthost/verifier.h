@@ -13,10 +13,12 @@ namespace nth {
 extern bool g_verifier;  // --verifier on|off
 
 // Calls that --fail can make fail.
-enum class Fail { Pool, Lock, Secure, Map, Event, Thread, Contiguous, Kinds };
+enum class Fail { Pool, Lock, Secure, Map, Event, Thread, Contiguous, Access, Kinds };
 
 // "pool:3", "lock:1", "pool:p=0.01,seed=7". false with *error filled in.
 bool add_failure(const std::string &text, std::string *error);
+// Whether any call of that kind was asked to fail.
+bool failure_planned(Fail kind);
 // Whether this call has to fail.
 bool should_fail(Fail kind);
 

@@ -27,8 +27,13 @@ mistake() { refuses "verifier: $1" 99 "$3" "$nthost" --driver "$pe/probe.sys" --
 if grep -qw ospke /proc/cpuinfo; then
   mistake "user memory touched outside __try" 100 "touched outside __try, at probe.sys+"
   mistake "user memory touched at DISPATCH_LEVEL" 113 "bugcheck 0x000000D1 DRIVER_IRQL_NOT_LESS_OR_EQUAL"
+  injected_access() { [ "$(timeout 60 "$nthost" --driver "$pe/probe.sys" --fail access:2 -- "$pe/probe.exe" op "$1" 5)" = "4 of 5" ]; }
+  check "--fail access:N, memcpy" injected_access 2
+  check "--fail access:N, an instruction of the driver" injected_access 6
+  large_copy() { timeout 60 "$nthost" --driver "$pe/probe.sys" -- "$pe/probe.exe" neither; }
+  check "a large copy by the driver is watched at full speed" large_copy
 else
-  skipped=$((skipped + 2))
+  skipped=$((skipped + 5))
   echo "skip verifier: user memory touched outside __try: this CPU has no protection keys"
 fi
 mistake "null pointer" 101 "bugcheck 0x0000001E KMODE_EXCEPTION_NOT_HANDLED"

@@ -194,6 +194,25 @@ void check_ioctl() {
     EXPECT(ask(r) && r.result[0] == 1);
 }
 
+// 16 MiB through METHOD_NEITHER: a driver's memcpy between two user buffers must not trap for every instruction.
+void check_neither() {
+    constexpr DWORD size = 16 << 20;
+    auto *from = static_cast<char *>(VirtualAlloc(nullptr, 2 * size, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE));
+    for (DWORD i = 0; i < size; i += 64) from[i] = static_cast<char>(i >> 6);
+    DWORD n = 0, before = GetTickCount();
+    EXPECT(DeviceIoControl(g_probe, PROBE_IOCTL_NEITHER, from, size, from + size, size, &n, nullptr) && n == size);
+    EXPECT(std::memcmp(from, from + size, size) == 0);
+    EXPECT(GetTickCount() - before < 2000);
+    // The copy that runs into a hole: the caller's exception, and the driver still closed to user memory afterwards.
+    DWORD old;
+    EXPECT(VirtualProtect(from + size + 8192, 4096, PAGE_NOACCESS, &old));
+    EXPECT(!DeviceIoControl(g_probe, PROBE_IOCTL_NEITHER, from, size, from + size, size, &n, nullptr));
+    EXPECT(VirtualProtect(from + 8192, 4096, PAGE_NOACCESS, &old) &&
+           VirtualProtect(from + size + 8192, 4096, PAGE_READWRITE, &old));
+    EXPECT(!DeviceIoControl(g_probe, PROBE_IOCTL_NEITHER, from, size, from + size, size, &n, nullptr) &&
+           GetLastError() == ERROR_NOACCESS);
+}
+
 void check_driver_exceptions() {
     unsigned long long value = 0x123456789abcdef0;
     probe_request r = request(PROBE_READ, address(&value));
@@ -469,6 +488,7 @@ constexpr Check checks[] = {
     {"memory", check_memory, false},
     {"files", check_files, false},
     {"ioctl", check_ioctl, true},
+    {"neither", check_neither, true},
     {"driver-exceptions", check_driver_exceptions, true},
     {"time", check_time, true},
     {"pending", check_pending, true},
