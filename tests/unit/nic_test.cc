@@ -41,6 +41,11 @@ struct Pair : ::testing::TestWithParam<bool> {  // parameter: RAM is shared (dir
         EXPECT_TRUE(a.wait(acq, c)) << "no completion";
         return c;
     }
+    // Lets simulated time pass.
+    void pass_time(uint64_t ns) {
+        uint64_t end = world.now + ns;
+        world.run([&] { return world.now >= end; });
+    }
     bool untouched() {
         for (uint32_t i = 0; i < kBuf; i++)
             if (*mb.at<uint8_t>(bbuf + i)) return false;
@@ -103,7 +108,7 @@ TEST_P(Pair, SendFillsOneReceiveInOrderWithItsLength) {
 
 TEST_P(Pair, SendWithoutReceiveWaitsInsteadOfFailing) {
     a.post_send(qa, SNIC_WR_SEND, 1, {{abuf, akey, 64}});
-    world.run([&] { return world.now > 50'000'000; });
+    pass_time(50'000'000);
     snic_cqe c;
     EXPECT_FALSE(a.poll(acq, c));
     b.post_recv(qb, 9, {{bbuf, bkey, 64}});
@@ -292,18 +297,62 @@ TEST_P(Pair, SilentPeerExhaustsTheRetries) {
 
 TEST_P(Pair, DeregistrationWaitsForTheOperationInFlight) {
     a.post_send(qa, SNIC_WR_SEND, 1, {{abuf, akey, 4096}});  // no receive: stays in flight
-    world.run([&] { return world.now > 3'000'000; });
+    pass_time(3'000'000);
     snic_cmd_deregister_mr d = {};
     d.key = akey;
     uint32_t n = a.post_command(SNIC_CMD_DEREGISTER_MR, &d, sizeof d);
     Completion c;
-    world.run([&] { return world.now > 10'000'000; });
+    pass_time(10'000'000);
     EXPECT_FALSE(a.completed(n, c));
     b.post_recv(qb, 1, {{bbuf, bkey, 4096}});
     ASSERT_TRUE(world.run([&] { return a.completed(n, c); }));
     EXPECT_EQ(c.status, SNIC_OK);
     snic_cqe cqe;
     ASSERT_TRUE(a.poll(acq, cqe)) << "the operation ended before its memory was released";
+}
+
+TEST_P(Pair, RegionThatIsBeingDeregisteredTakesNoNewUse) {
+    b.post_send(qb, SNIC_WR_SEND, 1, {{bbuf, bkey, 64}});  // no receive at the peer: keeps the region in use
+    pass_time(3'000'000);
+    snic_cmd_deregister_mr d = {};
+    d.key = bkey;
+    uint32_t n = b.post_command(SNIC_CMD_DEREGISTER_MR, &d, sizeof d);
+    pass_time(5'000'000);
+    Completion c;
+    ASSERT_FALSE(b.completed(n, c));
+    a.post_send(qa, SNIC_WR_RDMA_WRITE, 2, {{abuf, akey, 8}}, bbuf, bkey);
+    snic_cqe cqe;
+    ASSERT_TRUE(a.wait(acq, cqe));
+    EXPECT_EQ(cqe.status, SNIC_WC_REM_ACCESS_ERR);
+    EXPECT_TRUE(untouched());
+    EXPECT_TRUE(world.run([&] { return b.completed(n, c); })) << "the QP's end releases the region";
+}
+
+TEST_P(Pair, DamagedRecordIsDroppedAndSentAgain) {
+    world.faults.corrupt_ppm = 300'000;
+    for (uint64_t i = 0; i < 30; i++) a.post_send(qa, SNIC_WR_RDMA_WRITE, i, {{abuf, akey, 5000}}, bbuf, bkey);
+    snic_cqe c;
+    for (uint64_t i = 0; i < 30; i++) {
+        ASSERT_TRUE(a.wait(acq, c));
+        ASSERT_EQ(c.status, SNIC_WC_SUCCESS);
+    }
+    EXPECT_EQ(std::memcmp(ma.at<char>(abuf), mb.at<char>(bbuf), 5000), 0);
+    EXPECT_GT(ma.nic.counters().bad_records + mb.nic.counters().bad_records, 0u);
+}
+
+TEST_P(Pair, ReceiverNotReadyRetriesAreLimitedWhenAsked) {
+    GuestQp q1, q2 = b.create_qp(bcq, bcq);
+    uint64_t params = a.alloc(4096);
+    *ma.at<snic_qp_params>(params) = a.qp_params(acq, acq, q1);
+    ma.at<snic_qp_params>(params)->rnr_retry = 2;
+    snic_cmd_create_qp q = {};
+    q.params = params;
+    q1.qpn = static_cast<uint32_t>(a.command(SNIC_CMD_CREATE_QP, q).result[0]);
+    ASSERT_TRUE(connect(a, q1, b, q2, 7003));
+    a.post_send(q1, SNIC_WR_SEND, 1, {{abuf, akey, 8}});
+    snic_cqe c;
+    ASSERT_TRUE(a.wait(acq, c));
+    EXPECT_EQ(c.status, SNIC_WC_RNR_RETRY_EXC_ERR);
 }
 
 TEST_P(Pair, FencedSendDoesNotOvertakeARead) {
@@ -326,11 +375,43 @@ TEST_P(Pair, NumSgeBeyondTheSlotFailsTheRequest) {
 }
 
 TEST_P(Pair, ProducerIndexBeyondTheRingFailsTheQp) {
-    ma.at<snic_qp_record>(qa.record)->sq_pi += 1000;
+    // Every slot holds a request that is right in itself.
+    snic_wqe w = {};
+    w.opcode = SNIC_WR_RDMA_WRITE;
+    w.flags = SNIC_WQE_SIGNALED;
+    for (uint32_t i = 0; i < qa.sq_entries; i++) *ma.at<snic_wqe>(qa.sq + i * qa.stride) = w;
+    ma.at<snic_qp_record>(qa.record)->sq_pi = qa.sq_entries + 1;
     ma.nic.doorbell(0, SNIC_DB_SQ, qa.qpn);
     snic_eqe e;
     ASSERT_TRUE(a.wait_event(SNIC_EV_QP_FATAL, e));
     EXPECT_EQ(e.status, SNIC_WC_LOC_QP_OP_ERR);
+    snic_cqe c;
+    EXPECT_FALSE(a.poll(acq, c)) << "nothing was executed";
+}
+
+TEST_P(Pair, RequestToAQpInErrorTouchesNothing) {
+    std::string state = mb.nic.state_json();
+    uint32_t psn = static_cast<uint32_t>(std::stoul(state.substr(state.find("\"rq-psn\":") + 9)));
+    snic_cmd_modify_qp m = {};
+    m.qpn = qb.qpn;
+    m.state = SNIC_QP_ERROR;
+    ASSERT_EQ(b.command(SNIC_CMD_MODIFY_QP, m).status, SNIC_OK);
+    struct {
+        fabric_msg msg = {};
+        char data[64];
+    } record;
+    std::memset(record.data, 0x77, sizeof record.data);
+    record.msg.size = sizeof record;
+    record.msg.type = FABRIC_WRITE;
+    record.msg.flags = FABRIC_FLAG_FIRST | FABRIC_FLAG_LAST;
+    record.msg.dst_qpn = qb.qpn;
+    record.msg.src_qpn = qa.qpn;
+    record.msg.psn = psn;
+    record.msg.length = sizeof record.data;
+    record.msg.remote_va = bbuf;
+    record.msg.rkey = bkey;
+    mb.nic.receive(1, std::as_bytes(std::span(&record, 1)));
+    EXPECT_TRUE(untouched());
 }
 
 TEST_P(Pair, CompletionQueueOverflowIsAnEventAndFailsItsQps) {
@@ -397,7 +478,7 @@ TEST_P(Pair, RebindHandsTheQpToAnotherOwnerAndKeepsTheConnection) {
 
 TEST_P(Pair, RebindIsRefusedWhileASendIsOutstanding) {
     b.post_send(qb, SNIC_WR_SEND, 1, {{bbuf, bkey, 64}});  // no receive posted at the peer
-    world.run([&] { return world.now > 3'000'000; });
+    pass_time(3'000'000);
     GuestQp q2;
     uint64_t params = b.alloc(sizeof(snic_qp_params));
     *mb.at<snic_qp_params>(params) = b.qp_params(bcq, bcq, q2);
