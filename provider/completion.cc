@@ -19,7 +19,6 @@ int completion_error(Socket &s, const snic_cqe &cqe) {
     switch (cqe.status) {
     case SNIC_WC_SUCCESS: return 0;
     case SNIC_WC_WR_FLUSH_ERR:
-        if (s.state == State::closed) return WSA_OPERATION_ABORTED;
         // The connection has ended. How, may still be on its way on the event queue; a failure of ours would have completed
         // before with its own status, so it was the peer.
         connection_lost(s, WSAECONNRESET);
@@ -39,8 +38,10 @@ bool take_one(Socket &s, Completion &completion) {
     __atomic_store_n(&s.cq_record->ci, s.cq_ci, __ATOMIC_RELEASE);
 
     const bool receive = cqe.opcode == SNIC_WR_RECV;
-    Operation *op = retire(s, receive ? s.rq : s.sq, cqe.wqe_index, cqe.wr_id);
     completion.overlapped = nullptr;
+    // Closing ends these itself, after it has released their memory.
+    if (s.state == State::closed && cqe.status == SNIC_WC_WR_FLUSH_ERR) return true;
+    Operation *op = retire(s, receive ? s.rq : s.sq, cqe.wqe_index, cqe.wr_id);
     if (!op) return true;
     const int error = completion_error(s, cqe);
     completion = {op->overlapped, error, error ? 0 : receive ? cqe.byte_len : op->bytes, op->flags, op->notified};

@@ -98,7 +98,6 @@ void close(Socket &s) {
     if (before == State::suspended) return; // it is another process's now
     if (s.listener_id) process->nic.close_object(s.listener_id); // refuses what is queued or deferred
     if (s.qp_id) {
-        process->cache->flush(&s.owner);
         release_remote_registrations(s);
         sanproxy_object object = {};
         object.id = s.qp_id;

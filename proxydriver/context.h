@@ -15,6 +15,7 @@ struct Context {
     PEPROCESS process = nullptr; // referenced
     HANDLE process_id = nullptr;
     Rundown users;               // requests inside
+    WriterSet writers;
     volatile LONG references = 1; // the file object's, and that of whoever looks at it from outside
     volatile LONG torn_down = 0;
     KEVENT teardown_done;

@@ -3,7 +3,7 @@
 // device.h: one NIC: its PnP state, registers, interrupt, admin queue, event queue and table of objects. It is the device
 // extension of the FDO.
 //
-// Lock order: Object::mutex, then AdminQueue's own, then Device::lock (a spin lock: table, events, pended waits).
+// Lock order: Object::mutex, then WriterSet::mutex, then AdminQueue's own, then Device::lock (a spin lock: table, events, pended waits).
 #pragma once
 
 #include "admin_queue.h"

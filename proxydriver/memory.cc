@@ -154,25 +154,69 @@ bool SharedPages::describe(PageList &list, size_t offset, size_t bytes) const {
     return list.build(mdl_, offset / page_size, page_round_up(bytes) / page_size, 0);
 }
 
-LockResult LockedRange::lock(uint64_t va, uint64_t length, bool write) {
+uint64_t WriterSet::run(uint64_t page, uint64_t pages, bool &inside) const {
+    inside = false;
+    uint64_t end = page + pages; // of the run
+    for (LIST_ENTRY *e = ranges_.Flink; e != &ranges_; e = e->Flink) {
+        const auto *r = CONTAINING_RECORD(e, LockedRange, link_);
+        const uint64_t first = r->first_page_, past = first + r->pages_;
+        if (first <= page && page < past) {
+            inside = true;
+            return (past < page + pages ? past : page + pages) - page;
+        }
+        if (first > page && first < end) end = first;
+    }
+    return end - page;
+}
+
+void WriterSet::insert(LockedRange &range) { InsertTailList(&ranges_, &range.link_); }
+void WriterSet::remove(LockedRange &range) { RemoveEntryList(&range.link_); }
+
+LockResult LockedRange::lock(WriterSet &writers, uint64_t va, uint64_t length, bool write) {
     const uint64_t end = reinterpret_cast<uint64_t>(MM_HIGHEST_USER_ADDRESS);
     if (length == 0 || va == 0 || va > end || length - 1 > end - va) return LockResult::bad_address;
     offset_ = static_cast<uint32_t>(va % page_size);
     pages_ = (offset_ + length + page_size - 1) / page_size;
+    first_page_ = va / page_size;
 
     secure_ = guarded_secure(reinterpret_cast<void *>(va), length, write ? PAGE_READWRITE : PAGE_READONLY);
     LockResult result = LockResult::ok;
-    const bool locked = lock_chunks(va, length, write, result);
+    bool locked;
+    if (write) {
+        MutexGuard guard(writers.mutex);
+        // Not secured, the range may be anything: then locking only tells a bad range from a lack of resources.
+        locked = secure_ ? lock_for_writing(writers, va, length, result) : lock_chunks(va, length, IoReadAccess, result);
+        if (locked && secure_) {
+            writers.insert(*this);
+            writers_ = &writers;
+        }
+    } else {
+        locked = lock_chunks(va, length, IoReadAccess, result);
+    }
     if (locked && secure_) return LockResult::ok;
     unlock();
     // Securing says only that it failed. A range that could be locked is a good one.
     return locked ? LockResult::no_resources : result;
 }
 
+// Under the writers' mutex, with the range secured.
+bool LockedRange::lock_for_writing(const WriterSet &writers, uint64_t va, uint64_t length, LockResult &result) {
+    const uint64_t end = va + length;
+    while (va < end) {
+        const uint64_t page = va / page_size;
+        bool inside;
+        const uint64_t run = writers.run(page, first_page_ + pages_ - page, inside);
+        const uint64_t past = (page + run) * page_size;
+        const uint64_t bytes = (past < end ? past : end) - va;
+        if (!lock_chunks(va, bytes, inside ? IoReadAccess : IoWriteAccess, result)) return false;
+        va += bytes;
+    }
+    return true;
+}
+
 // One MDL holds a limited number of pages, and large ones need large pieces of pool: halve the piece when there is none.
-bool LockedRange::lock_chunks(uint64_t va, uint64_t length, bool write, LockResult &result) {
+bool LockedRange::lock_chunks(uint64_t va, uint64_t length, LOCK_OPERATION operation, LockResult &result) {
     uint64_t piece = 16u << 20;
-    MDL **tail = &chain_;
     while (length > 0) {
         // All pieces but the first start at a page boundary.
         uint64_t bytes = piece - va % page_size;
@@ -186,7 +230,7 @@ bool LockedRange::lock_chunks(uint64_t va, uint64_t length, bool write, LockResu
             piece /= 2;
             continue;
         }
-        const NTSTATUS status = guarded_lock(mdl, write ? IoWriteAccess : IoReadAccess);
+        const NTSTATUS status = guarded_lock(mdl, operation);
         if (!NT_SUCCESS(status)) {
             IoFreeMdl(mdl);
             const bool no_memory = status == STATUS_WORKING_SET_QUOTA || status == STATUS_INSUFFICIENT_RESOURCES ||
@@ -194,15 +238,43 @@ bool LockedRange::lock_chunks(uint64_t va, uint64_t length, bool write, LockResu
             result = no_memory ? LockResult::no_resources : LockResult::bad_address;
             return false;
         }
-        *tail = mdl;
-        tail = &mdl->Next;
+        *tail_ = mdl;
+        tail_ = &mdl->Next;
         va += bytes;
         length -= bytes;
     }
     return true;
 }
 
+// The system learns that pages were written when a lock for writing ends. Those that were locked for reading only, because
+// another range had them, are locked for writing once more for that: nobody writes there now, unless yet another range has
+// them, whose end will tell. Still secured; under the writers' mutex, after this range has left the set.
+void LockedRange::mark_written(const MDL *mdl) {
+    const uint64_t va = reinterpret_cast<uint64_t>(MmGetMdlVirtualAddress(mdl));
+    uint64_t page = va / page_size;
+    const uint64_t past = (va + MmGetMdlByteCount(mdl) + page_size - 1) / page_size;
+    while (page < past) {
+        bool inside;
+        const uint64_t run = writers_->run(page, past - page, inside);
+        if (!inside) {
+            MDL *probe = IoAllocateMdl(reinterpret_cast<void *>(page * page_size), static_cast<ULONG>(run * page_size), FALSE,
+                                       FALSE, nullptr);
+            // Without memory for it: the pages are the process's own and resident; at worst the system takes them for clean.
+            if (probe && NT_SUCCESS(guarded_lock(probe, IoWriteAccess))) MmUnlockPages(probe);
+            if (probe) IoFreeMdl(probe);
+        }
+        page += run;
+    }
+}
+
 void LockedRange::unlock() {
+    if (writers_) {
+        MutexGuard guard(writers_->mutex);
+        writers_->remove(*this);
+        for (MDL *mdl = chain_; mdl; mdl = mdl->Next)
+            if (!(mdl->MdlFlags & MDL_WRITE_OPERATION)) mark_written(mdl);
+    }
+    writers_ = nullptr;
     while (chain_) {
         MDL *mdl = chain_;
         chain_ = mdl->Next;
@@ -210,6 +282,7 @@ void LockedRange::unlock() {
         MmUnlockPages(mdl);
         IoFreeMdl(mdl);
     }
+    tail_ = &chain_;
     if (secure_) guarded_unsecure(secure_);
     secure_ = nullptr;
 }

@@ -80,6 +80,27 @@ class SharedPages {
 
 enum class LockResult { ok, bad_address, no_resources };
 
+class LockedRange;
+
+// The ranges of one process that are locked for writing: the NIC may be writing there. Locking for writing probes: it reads
+// a byte of each page and writes it back, and what the NIC has written in between is lost. So a page that is in here is
+// locked for reading when it is locked again: it is writable, and stays so while the range that brought it in is secured.
+// A list, since it is looked through only when memory is locked, which costs more than a look at a few thousand ranges.
+// Pages that are mapped at two addresses of a process are not recognised as one.
+class WriterSet {
+  public:
+    WriterSet() { InitializeListHead(&ranges_); }
+    Mutex mutex; // from the look until the range is in the set; APC_LEVEL inside, where pages may be locked
+
+    // All under mutex. How many pages from `page` on (at most `pages`) are alike: all in the set, or all not.
+    uint64_t run(uint64_t page, uint64_t pages, bool &inside) const;
+    void insert(LockedRange &range);
+    void remove(LockedRange &range);
+
+  private:
+    LIST_ENTRY ranges_;
+};
+
 // A range of the current process: secured first, then locked, so that no moment exists in which the range could be freed
 // and reused unnoticed. Released in the opposite order.
 class LockedRange {
@@ -89,15 +110,22 @@ class LockedRange {
     LockedRange(const LockedRange &) = delete;
     LockedRange &operator=(const LockedRange &) = delete;
 
-    LockResult lock(uint64_t va, uint64_t length, bool write);
+    LockResult lock(WriterSet &writers, uint64_t va, uint64_t length, bool write);
     void unlock(); // in the process whose memory it is
     bool describe(PageList &list) const;
 
   private:
-    bool lock_chunks(uint64_t va, uint64_t length, bool write, LockResult &result);
+    friend class WriterSet;
+    bool lock_chunks(uint64_t va, uint64_t length, LOCK_OPERATION operation, LockResult &result);
+    bool lock_for_writing(const WriterSet &writers, uint64_t va, uint64_t length, LockResult &result);
+    void mark_written(const MDL *mdl);
 
-    HANDLE secure_ = nullptr;
+    WriterSet *writers_ = nullptr; // in it, while locked for writing
+    LIST_ENTRY link_;
+    uint64_t first_page_ = 0;
     MDL *chain_ = nullptr;
+    MDL **tail_ = &chain_;
+    HANDLE secure_ = nullptr;
     uint64_t pages_ = 0;
     uint32_t offset_ = 0;
 };

@@ -74,7 +74,7 @@ uint32_t do_register(Context &context, void *request) {
     region->va = r.va;
     region->length = r.length;
     uint32_t result = SANPROXY_OK;
-    switch (region->range.lock(r.va, r.length, r.access & write_rights)) {
+    switch (region->range.lock(context.writers, r.va, r.length, r.access & write_rights)) {
     case LockResult::ok: break;
     case LockResult::bad_address: result = SANPROXY_BAD_ADDRESS; break;
     case LockResult::no_resources: result = SANPROXY_NO_RESOURCES; break;

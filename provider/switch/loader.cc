@@ -14,6 +14,7 @@ HMODULE library;
 WSPPROC_TABLE proc_table;
 Extensions extension_table;
 UpcallCounters upcall_counters;
+WSPUPCALLTABLEEX upcall_table;
 
 // Switch handles: numbers that are not reused for a long time, so that a late up-call is noticed.
 constexpr uint32_t handle_slots = 65536;
@@ -70,6 +71,7 @@ int WSPAPI complete_overlapped_request(SOCKET s, LPWSAOVERLAPPED overlapped, DWO
     InterlockedIncrement(&op->notifications);
     op->error = error_code;
     op->bytes = bytes;
+    op->high_when_notified = static_cast<DWORD>(overlapped->InternalHigh);
     HANDLE event = op->event; // once it has ended, the operation is its owner's again
     void (*callback)(Operation *) = op->callback;
     overlapped->InternalHigh = bytes;
@@ -136,6 +138,8 @@ int fetch_extensions() {
     return 0;
 }
 
+} // namespace
+
 // The entry of the TCP/IP provider, by which a SAN provider knows that the switch is calling.
 WSAPROTOCOL_INFOW tcp_entry() {
     WSAPROTOCOL_INFOW info = {};
@@ -149,8 +153,6 @@ WSAPROTOCOL_INFOW tcp_entry() {
     return info;
 }
 
-} // namespace
-
 int startup(const char *name, const char **what) {
     *what = "loading the provider";
     library = LoadLibraryA(name ? name : "sanprov.dll");
@@ -160,14 +162,14 @@ int startup(const char *name, const char **what) {
     int error = start ? 0 : WSAEPROVIDERFAILEDINIT;
     if (!error) {
         *what = "WSPStartupEx";
-        WSPUPCALLTABLEEX upcalls = {};
-        upcalls.lpWPUCreateSocketHandle = create_socket_handle;
-        upcalls.lpWPUCloseSocketHandle = close_socket_handle;
-        upcalls.lpWPUQuerySocketHandleContext = query_socket_handle_context;
-        upcalls.lpWPUCompleteOverlappedRequest = complete_overlapped_request;
+        upcall_table = {};
+        upcall_table.lpWPUCreateSocketHandle = create_socket_handle;
+        upcall_table.lpWPUCloseSocketHandle = close_socket_handle;
+        upcall_table.lpWPUQuerySocketHandleContext = query_socket_handle_context;
+        upcall_table.lpWPUCompleteOverlappedRequest = complete_overlapped_request;
         WSPDATA data = {};
         WSAPROTOCOL_INFOW info = tcp_entry();
-        error = start(MAKEWORD(2, 2), &data, &info, &upcalls, &proc_table);
+        error = start(MAKEWORD(2, 2), &data, &info, &upcall_table, &proc_table);
     }
     if (!error) {
         *what = "the extension functions";
@@ -199,6 +201,7 @@ void shutdown() {
 const WSPPROC_TABLE &procs() { return proc_table; }
 const Extensions &extensions() { return extension_table; }
 UpcallCounters &counters() { return upcall_counters; }
+const WSPUPCALLTABLEEX &upcalls() { return upcall_table; }
 
 size_t addresses(uint32_t *out, size_t max) {
     int error = 0;

@@ -41,6 +41,9 @@ void shutdown();
 const WSPPROC_TABLE &procs();
 const Extensions &extensions();
 UpcallCounters &counters();
+// What the provider was started with; for tests that start it again.
+const WSPUPCALLTABLEEX &upcalls();
+WSAPROTOCOL_INFOW tcp_entry();
 
 // The provider's addresses, host order. Returns how many there are; at most max are stored.
 size_t addresses(uint32_t *out, size_t max);
@@ -54,6 +57,7 @@ struct Operation {
     void *context = nullptr;
     volatile LONG notifications = 0; // up-calls for this use: at most one is right
     DWORD error = 0, bytes = 0;      // as notified
+    DWORD high_when_notified = 0;    // InternalHigh, as the provider had set it by then
 
     // Prepares for (another) use. A notified one without event and callback can be asked, too.
     void prepare(bool notified);

@@ -183,6 +183,7 @@ PAIR(88, "An early message is kept until a receive is posted") {
     EXPECT_EQ(0, s.send(op, &piece, 1));
     DWORD bytes;
     t.sync();
+    EXPECT_EQ(WSA_IO_INCOMPLETE, s.poll(op, bytes)); // not there yet (WSD-149)
     EXPECT_EQ(0, s.wait(op, bytes, patience_ms));
     EXPECT_EQ(256, bytes);
     t.sync();
@@ -278,5 +279,198 @@ PAIR(165, "Close during connect aborts it promptly") {
 PARTNER(165) {
     Socket l;
     if (!t.listener(l, 1)) return;
+    t.sync();
+}
+
+WITH(35, 80, "Addresses are translated both ways: connect by IP, and the acceptor sees the connector's IP");
+WITH(73, 71, "WSPEnumNetworkEvents resets the event, clears the record, gives the code of each event");
+WITH(78, 80, "Refused by the peer's provider: connect fails with WSAECONNREFUSED");
+WITH(79, 86, "SetEvent on an incoming request");
+WITH(82, 80, "CF_ACCEPT tells the peer, CF_REJECT refuses it");
+WITH(83, 80, "CF_REJECT: WSPAccept gives WSAECONNREFUSED");
+WITH(84, 80, "CF_ACCEPT: one WPUCreateSocketHandle, and a descriptor of the provider's own");
+NOT_HERE(89, "Private buffers are copied one to one into new receives", "the NIC keeps early messages at the sender (WSD-088)");
+WITH(90, 88, "No connection is dropped for lack of a posted receive");
+WITH(91, 80, "Caller and callee are sockaddr_in, the callee is the actual destination");
+WITH(149, 88, "A send has completed when the peer's NIC has it, not before");
+WITH(148, 160, "Errors carry 0 bytes; the peer's close is WSAECONNRESET");
+WITH(164, 160, "The structures of a socket whose peer has gone last until WSPCloseSocket");
+WITH(167, 161, "WSPCloseSocket neither blocks nor asks to be called again");
+
+PAIR(72, "SetEvent when a connect has ended, with success or failure") {
+    Socket l, good, bad;
+    if (!t.listener(l, 4)) return;
+    // The peer's NIC answers that nobody listens: a TCP-only listener may, so it must not look like a refusal (WSD-074).
+    EXPECT_EQ(0, bad.open());
+    EXPECT_EQ(0, bad.bind(t.own_ip, santools::any_port()));
+    const uint64_t begin = sanswitch::now_ms();
+    const int error = bad.connect(t.peer_ip, 1, patience_ms + 2000);
+    EXPECT_EQ(WSAETIMEDOUT, error);
+    EXPECT(sanswitch::now_ms() - begin < 2000); // told by the event, not by our patience
+    EXPECT_EQ(0, connect_to(t, good));
+    t.sync();
+}
+PARTNER(72) {
+    Socket l, s;
+    if (!t.listener(l, 4)) return;
+    EXPECT_EQ(0, l.accept(s, patience_ms));
+    t.sync();
+}
+WITH(74, 72, "WSAECONNRESET, WSAECONNREFUSED, WSAEHOSTUNREACH only if TCP would fail, too");
+
+PAIR(81, "Nothing is said to the peer before the condition function has decided") {
+    Socket l, s;
+    if (!t.listener(l, 4)) return;
+    HANDLE event = CreateEventA(nullptr, TRUE, FALSE, nullptr);
+    int error = 0;
+    EXPECT_EQ(0, s.open());
+    EXPECT_EQ(0, s.bind(t.own_ip, santools::any_port()));
+    EXPECT_EQ(0, procs().lpWSPEventSelect(s.handle(), event, FD_CONNECT, &error));
+    sockaddr_in a = {};
+    a.sin_family = AF_INET;
+    a.sin_addr.s_addr = __builtin_bswap32(t.peer_ip);
+    a.sin_port = __builtin_bswap16(t.port);
+    procs().lpWSPConnect(s.handle(), reinterpret_cast<sockaddr *>(&a), sizeof a, nullptr, nullptr, nullptr, nullptr, &error);
+    EXPECT_EQ(WSAEWOULDBLOCK, error);
+    t.sync(); // deferred there
+    EXPECT_EQ(WAIT_TIMEOUT, WaitForSingleObject(event, 200));
+    t.sync();
+    EXPECT_EQ(WAIT_OBJECT_0, WaitForSingleObject(event, patience_ms));
+    t.sync();
+    CloseHandle(event);
+}
+PARTNER(81) {
+    Socket l;
+    if (!t.listener(l, 4)) return;
+    HANDLE event = CreateEventA(nullptr, TRUE, FALSE, nullptr);
+    int error = 0;
+    EXPECT_EQ(0, procs().lpWSPEventSelect(l.handle(), event, FD_ACCEPT, &error));
+    Seen seen = {0, 0, CF_DEFER, 0, 0, 0};
+    EXPECT_EQ(INVALID_SOCKET, accept_with(l, seen, error));
+    EXPECT_EQ(WSATRY_AGAIN, error);
+    t.sync();
+    t.sync(); // it has waited in vain
+    seen.answer = CF_ACCEPT;
+    SetEvent(event); // as the request did
+    const SOCKET accepted = accept_with(l, seen, error);
+    EXPECT(accepted != INVALID_SOCKET);
+    EXPECT_EQ(2, seen.calls);
+    EXPECT_EQ(WAIT_TIMEOUT, WaitForSingleObject(event, 0)); // WSD-085
+    t.sync();
+    close_raw(accepted);
+    CloseHandle(event);
+}
+WITH(85, 81, "A successful WSPAccept leaves the event reset when no more requests wait");
+
+namespace {
+
+// In the up-call that ends an operation its memory is free already.
+struct AtTheEnd {
+    void *memory;
+    LONG asked_before, asked_after;
+    BOOL freed;
+};
+void free_memory(Operation *op) {
+    auto *end = static_cast<AtTheEnd *>(op->context);
+    end->asked_before = sanswitch::counters().cache_callbacks;
+    end->freed = VirtualFree(end->memory, 0, MEM_RELEASE);
+    end->asked_after = sanswitch::counters().cache_callbacks;
+}
+
+} // namespace
+
+PAIR(162, "Close: an operation's memory is released before its end is signalled") {
+    Socket s;
+    if (!t.connect(s)) return;
+    AtTheEnd end = {VirtualAlloc(nullptr, 65536, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE), 0, 0, FALSE};
+    EXPECT(end.memory != nullptr);
+    HANDLE h;
+    EXPECT_EQ(0, s.register_memory(end.memory, 65536, MEM_READWRITE, h));
+    Operation op;
+    op.callback = free_memory;
+    op.context = &end;
+    op.prepare(true);
+    const Piece piece = {end.memory, 64, h};
+    EXPECT_EQ(0, s.recv(op, &piece, 1));
+    EXPECT_EQ(0, s.close());
+    EXPECT_EQ(1, op.notifications);
+    EXPECT_EQ(WSA_OPERATION_ABORTED, op.error);
+    EXPECT(end.freed);
+    EXPECT_EQ(end.asked_before, end.asked_after); // nothing secured it any more
+    t.sync();
+}
+PARTNER(162) {
+    Socket s;
+    if (!t.connect(s)) return;
+    t.sync();
+}
+WITH(113, 162, "The provider releases the memory of outstanding operations itself when the socket closes");
+
+PAIR(166, "Close during RDMA forces its end, and the NIC uses the buffers no more") {
+    Socket s;
+    if (!t.connect(s)) return;
+    const RemoteBuffer remote = t.take();
+    Memory m;
+    constexpr uint32_t size = 1 << 20;
+    constexpr int n = 40;
+    EXPECT_EQ(0, m.make(s, size));
+    static Operation ops[n];
+    for (int i = 0; i < n; ++i) {
+        ops[i].prepare(i % 2);
+        const Piece piece = m.piece(0, size);
+        EXPECT_EQ(0, i % 4 < 2 ? s.write(ops[i], &piece, 1, remote, 0) : s.read(ops[i], &piece, 1, remote, 0));
+    }
+    const uint64_t begin = sanswitch::now_ms();
+    EXPECT_EQ(0, s.close());
+    EXPECT(sanswitch::now_ms() - begin < 3000);
+    memset(m.data(), 0x11, size);
+    for (int i = 0; i < n; ++i) {
+        EXPECT(ops[i].finished());
+        const DWORD error = ops[i].overlapped.OffsetHigh;
+        EXPECT(error == 0 || error == WSA_OPERATION_ABORTED || error == WSAECONNABORTED);
+        EXPECT_EQ(i % 2, ops[i].notifications);
+    }
+    Sleep(50);
+    for (uint32_t i = 0; i < size; i += 256) EXPECT_EQ(0x11, m.data()[i]); // no read arrives late
+    const LONG asked = sanswitch::counters().cache_callbacks;
+    m.buffer.free();
+    EXPECT_EQ(asked, sanswitch::counters().cache_callbacks);
+    t.sync();
+}
+PARTNER(166) {
+    Socket s;
+    if (!t.connect(s)) return;
+    Buffer area;
+    EXPECT(area.alloc(1 << 20));
+    RemoteBuffer exposed;
+    EXPECT_EQ(0, s.expose(area.data(), 1 << 20, MEM_READWRITE, exposed));
+    t.give(exposed);
+    t.sync();
+}
+
+PAIR(168, "The last WSPCleanup aborts what is pending and frees everything; then WSANOTINITIALISED") {
+    Socket l;
+    if (!t.listener(l, 4)) return;
+    Child child; // a process of its own: this one still needs its provider
+    EXPECT(child.start());
+    Child::Message m = {};
+    m.verb = Child::connect;
+    m.ip = t.peer_ip;
+    m.port = t.port;
+    EXPECT(child.ask(m));
+    EXPECT_EQ(0, m.error);
+    m.verb = Child::cleanup;
+    EXPECT(child.ask(m));
+    EXPECT_EQ(0, m.error);
+    t.sync();
+}
+PARTNER(168) {
+    Socket l, s;
+    if (!t.listener(l, 4)) return;
+    EXPECT_EQ(0, l.accept(s, patience_ms));
+    Memory m;
+    DWORD bytes;
+    EXPECT_EQ(0, m.make(s, 4096));
+    EXPECT_EQ(WSAECONNRESET, recv_now(s, m.piece(0, 64), bytes));
     t.sync();
 }

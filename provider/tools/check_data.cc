@@ -26,7 +26,7 @@ bool all_zero(const unsigned char *at, size_t n) {
 
 } // namespace
 
-PAIR(131, "Data calls return WSA_IO_PENDING at once; 132: polled ones are not notified; 133: notified ones once") {
+PAIR(131, "Data calls return WSA_IO_PENDING at once") {
     Socket s;
     if (!t.connect(s)) return;
     Memory m;
@@ -52,6 +52,7 @@ PAIR(131, "Data calls return WSA_IO_PENDING at once; 132: polled ones are not no
     EXPECT_EQ(1, notified.notifications);
     EXPECT_EQ(4096, notified.bytes);
     EXPECT_EQ(4096, notified.overlapped.InternalHigh);
+    EXPECT_EQ(4096, notified.high_when_notified);
     t.sync();
     CloseHandle(notified.event);
 }
@@ -79,9 +80,13 @@ PAIR(134, "WSPGetOverlappedResult: WSA_IO_INCOMPLETE while pending, then bytes")
     EXPECT_EQ(0, s.recv(op, &piece, 1));
     DWORD bytes = 0;
     EXPECT_EQ(WSA_IO_INCOMPLETE, s.poll(op, bytes));
+    EXPECT_EQ(WSS_OPERATION_IN_PROGRESS, op.overlapped.Internal);
+    EXPECT_EQ(1, reinterpret_cast<uintptr_t>(op.overlapped.hEvent)); // the switch's, untouched
     t.sync();
     EXPECT_EQ(0, s.wait(op, bytes, patience_ms));
     EXPECT_EQ(100, bytes);
+    EXPECT_EQ(100, op.overlapped.InternalHigh);
+    EXPECT_EQ(1, reinterpret_cast<uintptr_t>(op.overlapped.hEvent));
     t.sync();
 }
 PARTNER(134) {
@@ -94,7 +99,7 @@ PARTNER(134) {
     t.sync();
 }
 
-PAIR(139, "One send is one message in one receive, in order; 143: more than the depth are queued") {
+PAIR(139, "One send is one message in one receive, in order") {
     Socket s;
     if (!t.connect(s)) return;
     Memory m;
@@ -331,5 +336,87 @@ PARTNER(145) {
     DWORD bytes = 0;
     EXPECT_EQ(0, recv_now(s, m.piece(0, 4096), bytes));
     EXPECT_EQ(200, bytes);
+    t.sync();
+}
+
+WITH(76, 139, "An established connection is served fully");
+WITH(100, 145, "All buffers that cross to the NIC are locked and registered");
+WITH(130, 139, "Reliable, in order, uncorrupted");
+WITH(132, 131, "Bit 0 of hEvent set: no notification");
+WITH(133, 131, "Bit 0 of hEvent clear: WPUCompleteOverlappedRequest exactly once");
+WITH(135, 134, "Internal, InternalHigh and hEvent are touched by the protocol's rules only");
+WITH(136, 131, "InternalHigh is valid before the notification");
+WITH(137, 134, "Internal says in progress from the start");
+WITH(138, 131, "No APC, no completion routine");
+WITH(143, 139, "200 receives and sends outstanding on a socket: more than the NIC's depth are queued");
+NOT_HERE(147, "No system call on the fast path", "not visible from a program; WSPGetOverlappedResult calls nothing but the up-call");
+WITH(192, 139, "No dependence on the format of messages");
+
+namespace {
+
+// An up-call that comes back into the provider, and waits for another thread that does the same, would stand still if a lock
+// were held.
+struct Reentry {
+    Socket *s;
+    Memory *m;
+    Operation *next;
+    volatile int posted, other;
+    volatile LONG done;
+};
+DWORD WINAPI other_thread(LPVOID parameter) {
+    auto *r = static_cast<Reentry *>(parameter);
+    HANDLE h;
+    int error = r->s->register_memory(r->m->data(), 100, MEM_READ, h);
+    if (!error) error = r->s->deregister_memory(h);
+    DWORD bytes;
+    if (!error && r->s->poll(*r->next, bytes) != WSA_IO_INCOMPLETE) error = -1;
+    r->other = error;
+    return 0;
+}
+void on_end(Operation *op) {
+    auto *r = static_cast<Reentry *>(op->context);
+    const Piece piece = r->m->piece(64, 64);
+    r->next->prepare(false);
+    r->posted = r->s->recv(*r->next, &piece, 1);
+    HANDLE thread = CreateThread(nullptr, 0, other_thread, r, 0, nullptr);
+    if (!thread || WaitForSingleObject(thread, patience_ms) != WAIT_OBJECT_0) r->other = WSAETIMEDOUT;
+    if (thread) CloseHandle(thread);
+    InterlockedExchange(&r->done, 1);
+}
+
+} // namespace
+
+PAIR(146, "No lock is held in an up-call: it may call back, and other threads go on") {
+    Socket s;
+    if (!t.connect(s)) return;
+    Memory m;
+    EXPECT_EQ(0, m.make(s, 4096));
+    static Operation first, second;
+    Reentry r = {&s, &m, &second, -1, -1, 0};
+    first.callback = on_end;
+    first.context = &r;
+    first.prepare(true);
+    const Piece piece = m.piece(0, 64);
+    EXPECT_EQ(0, s.recv(first, &piece, 1));
+    t.sync();
+    const uint64_t end = sanswitch::now_ms() + 2 * patience_ms;
+    while (!r.done && sanswitch::now_ms() < end) Sleep(1);
+    t.sync();
+    EXPECT_EQ(1, r.done);
+    EXPECT_EQ(0, r.posted);
+    EXPECT_EQ(0, r.other);
+    DWORD bytes;
+    EXPECT_EQ(0, s.wait(second, bytes, patience_ms));
+    t.sync();
+}
+PARTNER(146) {
+    Socket s;
+    if (!t.connect(s)) return;
+    Memory m;
+    EXPECT_EQ(0, m.make(s, 4096));
+    t.sync();
+    EXPECT_EQ(0, send_now(s, m.piece(0, 64)));
+    t.sync();
+    EXPECT_EQ(0, send_now(s, m.piece(0, 64)));
     t.sync();
 }

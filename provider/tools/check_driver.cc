@@ -117,6 +117,47 @@ SOLO(36, "The driver answers device control requests, and only well-formed ones"
     EXPECT_EQ(SANPROXY_BAD_STATE, d.open());
 }
 
+SOLO(34, "A device control returns the addresses of this moment") {
+    Driver d;
+    sanproxy_query q = {};
+    EXPECT_EQ(SANPROXY_OK, d.send(SANPROXY_IOCTL_QUERY, q));
+    EXPECT_EQ(1, q.address_count);
+    EXPECT_EQ(t.own_ip, q.addresses[0].ip);
+    EXPECT(q.addresses[0].guid != 0);
+}
+WITH(30, 34, "The driver keeps the IP addresses of its NIC");
+NOT_HERE(31, "Addresses come by TDI PnP handlers or a later equivalent", "TDI is Windows'; the NIC's address register stands in for it");
+NOT_HERE(32, "The add handler returns promptly for foreign NICs", "TDI is Windows'");
+NOT_HERE(33, "An address that TCP/IP withdraws is removed", "TDI is Windows'");
+NOT_HERE(37, "The unload routine removes the device",
+         "seen from outside: at the end of every run nthost unloads the driver and looks for what is left");
+NOT_HERE(38, "DO_DIRECT_IO is set in the device object", "not visible from a program; set in add_device()");
+WITH(39, 36, "Each device control is completed with a status");
+NOT_HERE(40, "RDMA memory also on NOLOWMEM systems", "takes such a system; MmAllocateContiguousMemorySpecifyCache is what is used");
+NOT_HERE(41, "DEVICE_DESCRIPTION is zeroed", "the driver needs no DMA adapter");
+WITH(42, 43, "Memory is allocated and released on each request");
+WITH(46, 48, "User memory that is not there, or not accessible, gives an error");
+
+SOLO(44, "A pended request can be cancelled, and is when its handle is closed") {
+    for (int round = 0; round < 6; ++round) {
+        HANDLE file = CreateFileA("\\\\.\\" SANPROXY_DEVICE_NAME, GENERIC_READ | GENERIC_WRITE,
+                                  FILE_SHARE_READ | FILE_SHARE_WRITE, nullptr, OPEN_EXISTING, FILE_FLAG_OVERLAPPED, nullptr);
+        EXPECT(file != INVALID_HANDLE_VALUE);
+        sanproxy_wait_events wait = {};
+        wait.header = {SANPROXY_VERSION, sizeof wait, 0, 0};
+        OVERLAPPED overlapped = {};
+        overlapped.hEvent = CreateEventA(nullptr, TRUE, FALSE, nullptr);
+        DWORD returned;
+        EXPECT(!DeviceIoControl(file, SANPROXY_IOCTL_WAIT_EVENTS, &wait, sizeof wait, &wait, sizeof wait, &returned, &overlapped));
+        EXPECT_EQ(ERROR_IO_PENDING, GetLastError());
+        if (round % 2) CancelIo(file);
+        else CloseHandle(file); // the clean-up cancels it
+        EXPECT_EQ(WAIT_OBJECT_0, WaitForSingleObject(overlapped.hEvent, patience_ms));
+        if (round % 2) CloseHandle(file);
+        CloseHandle(overlapped.hEvent);
+    }
+}
+
 SOLO(43, "Closing the handle releases everything, whatever it was in the middle of") {
     Buffer memory;
     EXPECT(memory.alloc(1 << 20));

@@ -309,6 +309,8 @@ PARTNER(177) {
     t.sync();
 }
 
+WITH(45, 177, "User mappings are removed in the context of their process, also when it dies");
+
 PAIR(178, "A connection outlives the process that made it: another one sends the rest and closes") {
     Socket l, s;
     if (!t.listener(l, 4)) return;

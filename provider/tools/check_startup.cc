@@ -4,6 +4,7 @@
 #include "conformance.h"
 
 #include <cstring>
+#include <initializer_list>
 
 using namespace santest;
 using sanswitch::procs;
@@ -15,10 +16,16 @@ LPWSPSTARTUPEX start_function() {
     return m ? reinterpret_cast<LPWSPSTARTUPEX>(reinterpret_cast<void *>(GetProcAddress(m, "WSPStartupEx"))) : nullptr;
 }
 
-// A start with the up-calls that the running switch has given: none of these starts may change them for good, so they pass
-// up-calls that work.
-SOCKET WSPAPI create_handle(DWORD, DWORD_PTR, LPINT) { return 0x1234; }
-int WSPAPI close_handle(SOCKET, LPINT) { return 0; }
+// A start with up-calls of our own.
+volatile LONG own_created, own_closed;
+SOCKET WSPAPI create_handle(DWORD, DWORD_PTR, LPINT) {
+    InterlockedIncrement(&own_created);
+    return 0x1234;
+}
+int WSPAPI close_handle(SOCKET, LPINT) {
+    InterlockedIncrement(&own_closed);
+    return 0;
+}
 int WSPAPI complete(SOCKET, LPWSAOVERLAPPED, DWORD, DWORD, LPINT) { return 0; }
 
 int start(WORD version, WSPDATA *data, WSPPROC_TABLE *table) {
@@ -27,6 +34,13 @@ int start(WORD version, WSPDATA *data, WSPPROC_TABLE *table) {
     upcalls.lpWPUCloseSocketHandle = close_handle;
     upcalls.lpWPUCompleteOverlappedRequest = complete;
     WSAPROTOCOL_INFOW info = {};
+    return start_function()(version, data, &info, &upcalls, table);
+}
+
+// A start as the switch made it.
+int start_again(WORD version, WSPDATA *data, WSPPROC_TABLE *table) {
+    WSPUPCALLTABLEEX upcalls = sanswitch::upcalls();
+    WSAPROTOCOL_INFOW info = sanswitch::tcp_entry();
     return start_function()(version, data, &info, &upcalls, table);
 }
 
@@ -67,6 +81,15 @@ const GUID all_extensions[] = {WSAID_REGISTERMEMORY,     WSAID_DEREGISTERMEMORY,
 
 } // namespace
 
+NOT_HERE(1, "Installed as a base provider", "the Winsock catalog is Windows'");
+NOT_HERE(2, "PFL_HIDDEN is set", "the Winsock catalog is Windows'");
+NOT_HERE(3, "ProviderId stands under TCP on SAN", "the registry that counts is Windows'");
+NOT_HERE(4, "The value's name is unique", "the registry that counts is Windows'");
+NOT_HERE(5, "The registry value comes before the catalog entry", "the Winsock catalog is Windows'");
+NOT_HERE(6, "XP1_CONNECTIONLESS is never set", "the Winsock catalog is Windows'");
+NOT_HERE(7, "XP1_QOS_SUPPORTED only with QoS", "the Winsock catalog is Windows'");
+NOT_HERE(8, "Both bitnesses are installed", "the Winsock catalog is Windows'");
+
 SOLO(9, "Export WSPStartupEx") { EXPECT(start_function() != nullptr); }
 
 SOLO(10, "WSPStartupEx returns its error code directly") {
@@ -82,6 +105,45 @@ SOLO(11, "Fail below Winsock 2.2") {
     EXPECT_EQ(WSAVERNOTSUPPORTED, start(MAKEWORD(1, 1), &data, &table));
     EXPECT_EQ(WSAVERNOTSUPPORTED, start(MAKEWORD(2, 0), &data, &table));
 }
+
+SOLO(12, "wVersion is the lower of request and own highest, wHighVersion the own highest") {
+    for (const WORD asked : {MAKEWORD(2, 2), MAKEWORD(2, 3), MAKEWORD(3, 0)}) {
+        WSPPROC_TABLE table;
+        WSPDATA data = {};
+        EXPECT_EQ(0, start_again(asked, &data, &table));
+        EXPECT_EQ(MAKEWORD(2, 2), data.wVersion);
+        EXPECT_EQ(MAKEWORD(2, 2), data.wHighVersion);
+        int error = 0;
+        EXPECT_EQ(0, table.lpWSPCleanup(&error));
+    }
+}
+
+SOLO(14, "The most recent up-call table counts, and a copy of it was made") {
+    WSPPROC_TABLE table;
+    WSPDATA data;
+    Socket before;
+    EXPECT_EQ(0, before.open());
+    const LONG switch_handles = sanswitch::counters().handles_created;
+    own_created = 0;
+    own_closed = 0;
+    EXPECT_EQ(0, start(MAKEWORD(2, 2), &data, &table)); // with a table that is gone by now
+    int error = 0, cleaned = 0;
+    const SOCKET s = table.lpWSPSocket(AF_INET, SOCK_STREAM, IPPROTO_TCP, nullptr, 0, WSA_FLAG_OVERLAPPED, &error);
+    table.lpWSPCloseSocket(s, &error);
+    const LONG created = own_created, closed = own_closed;
+    cleaned = table.lpWSPCleanup(&error);
+    WSPDATA ignored;
+    EXPECT_EQ(0, start_again(MAKEWORD(2, 2), &ignored, &table)); // the switch's again, before anything may fail
+    EXPECT_EQ(0, table.lpWSPCleanup(&error));
+    EXPECT(s != INVALID_SOCKET);
+    EXPECT_EQ(1, created);
+    EXPECT_EQ(1, closed);
+    EXPECT_EQ(0, cleaned);
+    EXPECT_EQ(switch_handles, sanswitch::counters().handles_created);
+    EXPECT_EQ(0, before.bind(t.own_ip, t.port)); // not the last clean-up: what was there is there
+}
+WITH(15, 14, "Starts are counted; only the last WSPCleanup tears down");
+WITH(16, 14, "Started with the TCP/IP entry, the provider follows the rules of the switch");
 
 SOLO(13, "Fill the 17 required entries in the right slots") {
     const auto *slots = reinterpret_cast<void *const *>(&procs());
@@ -106,6 +168,9 @@ SOLO(17, "Extension pointers are served") {
     EXPECT(ioctl(INVALID_SOCKET, SIO_GET_EXTENSION_FUNCTION_POINTER, &unknown, sizeof unknown, &pointer, sizeof pointer,
                  &returned) != 0);
 }
+
+NOT_HERE(18, "WSAEOPNOTSUPP for an absent extension", "this provider has all seven");
+WITH(19, 17, "The cache callback is provided, as registrations are cached");
 
 SOLO(20, "The socket argument of the extension ioctl is not looked at") {
     GUID id = WSAID_RDMAWRITE;
@@ -150,6 +215,60 @@ SOLO(50, "One WPUCreateSocketHandle for each new socket") {
     EXPECT_EQ(before + 2, sanswitch::counters().handles_created);
     EXPECT(a.handle() != b.handle());
 }
+
+SOLO(52, "Every up-call carries the switch's handle, not the provider's") {
+    const LONG closed = sanswitch::counters().handles_closed;
+    for (int i = 0; i < 10; ++i) {
+        Socket s;
+        EXPECT_EQ(0, s.open());
+        EXPECT_EQ(0, s.close());
+    }
+    EXPECT_EQ(closed + 10, sanswitch::counters().handles_closed); // of handles that the switch has given out
+    EXPECT_EQ(0, sanswitch::counters().bad_handles);
+}
+WITH(51, 52, "The switch's handle is stored; the descriptor is the provider's own");
+
+SOLO(58, "Never WSAEINPROGRESS") {
+    Socket s;
+    EXPECT_EQ(0, s.open());
+    int error = 0;
+    sockaddr_in a = address(t.own_ip, t.port);
+    const auto *name = reinterpret_cast<const sockaddr *>(&a);
+#define EXPECT_OTHER(call)                                                                                              \
+    do {                                                                                                                \
+        error = 0;                                                                                                      \
+        (void)(call);                                                                                                   \
+        EXPECT(error != WSAEINPROGRESS);                                                                                \
+    } while (0)
+    EXPECT_OTHER(procs().lpWSPListen(s.handle(), 1, &error));
+    EXPECT_OTHER(procs().lpWSPBind(s.handle(), name, sizeof a, &error));
+    EXPECT_OTHER(procs().lpWSPBind(s.handle(), name, sizeof a, &error));
+    a.sin_addr.s_addr = __builtin_bswap32((t.own_ip & 0xffffff00) | 0xfd);
+    for (int i = 0; i < 3; ++i)
+        EXPECT_OTHER(procs().lpWSPConnect(s.handle(), name, sizeof a, nullptr, nullptr, nullptr, nullptr, &error));
+    EXPECT_OTHER(procs().lpWSPAccept(s.handle(), nullptr, nullptr, nullptr, 0, &error));
+    EXPECT_OTHER(procs().lpWSPListen(s.handle(), 1, &error));
+    const SOCKET handle = s.handle();
+    EXPECT_OTHER(s.close()); // in the middle of a connect
+    EXPECT_OTHER(procs().lpWSPCloseSocket(handle, &error));
+#undef EXPECT_OTHER
+}
+
+SOLO(70, "WSPEventSelect takes FD_CONNECT and FD_ACCEPT, and no other event") {
+    Socket s;
+    EXPECT_EQ(0, s.open());
+    HANDLE event = CreateEventA(nullptr, TRUE, FALSE, nullptr);
+    int error = 0;
+    for (const long wrong : {FD_READ, FD_WRITE, FD_CLOSE, FD_OOB, FD_READ | FD_ACCEPT}) {
+        EXPECT_EQ(SOCKET_ERROR, procs().lpWSPEventSelect(s.handle(), event, wrong, &error));
+        EXPECT_EQ(WSAEINVAL, error);
+    }
+    EXPECT_EQ(0, procs().lpWSPEventSelect(s.handle(), event, FD_CONNECT | FD_ACCEPT, &error));
+    EXPECT_EQ(0, procs().lpWSPEventSelect(s.handle(), nullptr, 0, &error));
+    CloseHandle(event);
+}
+WITH(191, 70, "Only FD_ACCEPT and FD_CONNECT are ever signalled");
+NOT_HERE(193, "An NDIS miniport for the same NIC", "NDIS is Windows'");
 
 SOLO(53, "AF_INET, SOCK_STREAM, IPPROTO_TCP, WSA_FLAG_OVERLAPPED only") {
     EXPECT_EQ(0, socket_error(AF_INET, SOCK_STREAM, IPPROTO_TCP, WSA_FLAG_OVERLAPPED));

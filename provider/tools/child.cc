@@ -73,6 +73,29 @@ int transfer(Socket &s, bool send, uint32_t seed) {
     return error ? error : released;
 }
 
+// The last WSPCleanup, with a receive pending. 0, or which step was wrong.
+int clean_up(Socket &s) {
+    Memory m;
+    if (m.make(s, 4096)) return 1;
+    Operation op;
+    op.prepare(false);
+    const Piece piece = m.piece(0, 64);
+    if (s.recv(op, &piece, 1)) return 2;
+    int error = 0;
+    if (sanswitch::procs().lpWSPCleanup(&error) != 0) return 3;
+    if (!op.finished() || op.overlapped.OffsetHigh != WSA_OPERATION_ABORTED) return 4;
+    if (sanswitch::procs().lpWSPCleanup(&error) != SOCKET_ERROR || error != WSANOTINITIALISED) return 5;
+    const LONG asked = sanswitch::counters().cache_callbacks;
+    m.buffer.free();
+    if (sanswitch::counters().cache_callbacks != asked) return 6; // still secured
+    error = 0;
+    if (sanswitch::procs().lpWSPSocket(AF_INET, SOCK_STREAM, IPPROTO_TCP, nullptr, 0, WSA_FLAG_OVERLAPPED, &error) !=
+            INVALID_SOCKET ||
+        error != WSANOTINITIALISED)
+        return 7;
+    return 0;
+}
+
 void serve(Held &held, Child::Message &m) {
     const LONG created = sanswitch::counters().handles_created;
     DWORD token = m.token;
@@ -89,6 +112,7 @@ void serve(Held &held, Child::Message &m) {
         if (!error) error = held.socket.bind(0, santools::any_port());
         if (!error) error = held.socket.connect(m.ip, static_cast<uint16_t>(m.port), patience_ms);
         break;
+    case Child::cleanup: error = clean_up(held.current()); break;
     default: break;
     }
     m.error = static_cast<uint32_t>(error);

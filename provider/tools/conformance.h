@@ -111,7 +111,7 @@ struct RegisterPartner {
 // Another process of this machine: this program again, which does what it is told.
 class Child {
   public:
-    enum Verb : uint32_t { exit_process = 1, take, take_listener, duplicate, send, receive, accept, connect, die };
+    enum Verb : uint32_t { exit_process = 1, take, take_listener, duplicate, send, receive, accept, connect, cleanup, die };
     struct Message {
         uint32_t verb, error, token, process, value;
         uint32_t created; // switch handles that were made for it
