@@ -216,6 +216,16 @@ bool failure_planned(Fail kind) {
     return !plan.at.empty() || plan.probability > 0;
 }
 
+void report_unreached_failures() {
+    if (!g_any_plan) return;
+    Locked l(g_plan_lock);
+    for (int i = 0; i < static_cast<int>(Fail::Kinds); i++)
+        for (uint64_t n : g_plans[i].at)
+            if (n > g_plans[i].calls)
+                note("--fail %s:%llu was not reached: %llu calls", kFailNames[i], (unsigned long long)n,
+                     (unsigned long long)g_plans[i].calls);
+}
+
 bool should_fail(Fail kind) {
     if (!g_any_plan) return false;
     Locked l(g_plan_lock);

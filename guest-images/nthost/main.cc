@@ -94,6 +94,7 @@ int run(const std::vector<Program> &programs, const std::string &driver, const s
         for (Process *p : left) object_release(p);
     }
     unload_driver();
+    report_unreached_failures();
     g_device.reset();
     // A status of NT's (an exception) does not fit into eight bits: 0xC0000005 shows as 5, never as success.
     int code = static_cast<int>(status & 0xff);

@@ -19,6 +19,8 @@ enum class Fail { Pool, Lock, Secure, Map, Event, Thread, Contiguous, Access, Ki
 bool add_failure(const std::string &text, std::string *error);
 // Whether any call of that kind was asked to fail.
 bool failure_planned(Fail kind);
+// Says on standard error which calls that were asked to fail never came, and how many there were.
+void report_unreached_failures();
 // Whether this call has to fail.
 bool should_fail(Fail kind);
 

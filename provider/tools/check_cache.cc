@@ -238,7 +238,7 @@ PARTNER(127) {
             last[p] = n;
         }
     };
-    while (last[probe_pages - 1] < probe_writes && !lost && sanswitch::now_ms() < end) {
+    while ((last[probe_pages - 1] < probe_writes || locker.locks <= 10) && !lost && !locker.error && sanswitch::now_ms() < end) {
         look();
         Sleep(0);
     }

@@ -19,6 +19,7 @@ struct Options {
     uint32_t timeout_ms = 30000;
     const char *filter = nullptr;
     const char *report = nullptr;
+    const char *tier = "";
     const char *provider = nullptr;
     const char *child = nullptr;
 };
@@ -36,10 +37,11 @@ void usage(FILE *out) {
                  "       santest [options] SERVER    all checks, with the partner at that address\n"
                  "       santest --serve [options]   be the partner\n\n"
                  "  -p, --port=N        first port to use (default 18600; as many as there are rules)\n"
-                 "      --filter=TEXT   only rules whose id begins so (WSD-1, WSD-140, ...)\n"
+                 "      --filter=TEXT   only rules whose id begins so (WSD-1; WSD-140,WSD-16; ...)\n"
                  "      --list          list the rules that are checked\n"
                  "      --die           connect to the partner, get into the middle of everything, and terminate the process\n"
                  "      --report=FILE   write a table (Markdown)\n"
+                 "      --tier=TEXT     what the table says of where this runs\n"
                  "      --timeout=N     seconds to wait for the partner (default 30)\n"
                  "      --provider=DLL  provider to load (default sanprov.dll)\n");
 }
@@ -74,7 +76,8 @@ int parse(int argc, char **argv, Options &o) {
         else if (strcmp(a, "--list") == 0) o.list = true;
         else if (strcmp(a, "--die") == 0) o.die = true;
         else if ((v = value_of(a, "--filter"))) o.filter = v;
-        else if ((v = value_of(a, "--report"))) o.report = v;
+        else if ((v = value_of(a, "--report")) || (strcmp(a, "--report") == 0 && i + 1 < argc && (v = argv[++i]))) o.report = v;
+        else if ((v = value_of(a, "--tier"))) o.tier = v;
         else if ((v = value_of(a, "--provider"))) o.provider = v;
         else if ((v = value_of(a, "--child"))) o.child = v; // started by another santest
         else if ((v = value_of(a, "--timeout"))) {
@@ -94,8 +97,17 @@ int parse(int argc, char **argv, Options &o) {
 bool selected(const Options &o, const Check &check) {
     char name[16];
     snprintf(name, sizeof name, "WSD-%03u", check.id);
-    return !o.filter || strncmp(name, o.filter, strlen(o.filter)) == 0;
+    if (!o.filter) return true;
+    for (const char *at = o.filter; *at;) {
+        const size_t n = strcspn(at, ",");
+        if (n && strncmp(name, at, n) == 0) return true;
+        at += n;
+        if (*at) ++at;
+    }
+    return false;
 }
+
+const char *tier_text = "";
 
 struct Totals {
     unsigned passed = 0, failed = 0, skipped = 0;
@@ -104,7 +116,7 @@ struct Totals {
 void report_line(FILE *report, const Check &check, const char *verdict, const char *text, Totals &totals) {
     printf("WSD-%03u %s%s%s\n", check.id, verdict, *text ? ": " : "", text);
     fflush(stdout);
-    if (report) fprintf(report, "| WSD-%03u | %s | %s | %s |\n", check.id, check.text, verdict, text);
+    if (report) fprintf(report, "| WSD-%03u | %s | %s | %s | %s |\n", check.id, check.text, verdict, strcmp(verdict, "n/a") ? tier_text : "", text);
     ++(strcmp(verdict, "pass") == 0 ? totals.passed : strcmp(verdict, "fail") == 0 ? totals.failed : totals.skipped);
 }
 
@@ -145,7 +157,6 @@ int serve(const Options &o) {
     }
 }
 
-// The table's foot says how to make it again.
 void close_report(FILE *report, const Totals &totals) {
     if (!report) return;
     fprintf(report, "\n%u passed, %u failed, %u not applicable.\n", totals.passed, totals.failed, totals.skipped);
@@ -199,8 +210,9 @@ class Runner {
 
 int run(const Options &o) {
     FILE *report = o.report ? fopen(o.report, "w") : nullptr;
+    tier_text = o.tier;
     if (o.report && !report) return wrong(o.report, "--report needs a file that can be written");
-    if (report) fprintf(report, "| id | rule | result | remark |\n|---|---|---|---|\n");
+    if (report) fprintf(report, "| id | rule | result | tier | remark |\n|---|---|---|---|---|\n");
     santools::Channel channel;
     uint32_t own_ip = 0;
     sanswitch::addresses(&own_ip, 1);
