@@ -16,17 +16,17 @@ manager=$!
 trap 'kill $manager 2>/dev/null' EXIT
 for _ in $(seq 100); do [ -S "$work/fabric" ] && break; sleep 0.05; done
 
-machine() { # number, nthost options --, program's arguments
+machine() { # number, nthost options --, program's arguments; in a subshell, so that killing that ends the machine
   local n=$1
   shift
-  timeout 40 "$out/linux/nthost" --driver "$out/windows/sanproxy.sys" --device "inproc,fabric=$work/fabric,ip=10.0.0.$n" \
+  exec timeout 40 "$out/linux/nthost" --driver "$out/windows/sanproxy.sys" --device "inproc,fabric=$work/fabric,ip=10.0.0.$n" \
     --path "$out/windows" --timeout 30 "$@"
 }
 try() { # kind, number: 0 fine, 1 not; `reached` says whether the call came
   local kind=$1 n=$2 server status peer
   machine 2 -- "$out/windows/santest.exe" --serve --timeout=3 >"$work/server.log" 2>&1 &
   server=$!
-  TEMP=$work machine 1 --fail "$kind:$n" -- "$out/windows/santest.exe" --timeout=3 --filter="$rules" 10.0.0.2 \
+  (TEMP=$work machine 1 --fail "$kind:$n" -- "$out/windows/santest.exe" --timeout=3 --filter="$rules" 10.0.0.2) \
     >"$work/client.log" 2>&1
   status=$?
   [ $status -eq 0 ] || [ $status -eq 1 ] || { kill $server 2>/dev/null; wait $server; echo "  client's status $status"; return 1; }
