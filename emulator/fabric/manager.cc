@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -92,15 +93,57 @@ void Manager::watch(int fd, uint64_t key) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &ev);
 }
 
+bool Manager::set_secret(const std::string &secret, std::string *error) {
+    if (secret.size() < 16) {
+        *error = "the trunk's secret has " + std::to_string(secret.size()) + " bytes; at least 16 are needed";
+        return false;
+    }
+    trunks_ = std::make_unique<Trunks>(static_cast<TrunkHost &>(*this), random64(), secret);
+    return true;
+}
+
+void Manager::each_local_nic(const std::function<void(uint64_t, const fabric_nic &)> &f) {
+    for (auto &[key, n] : nics_)
+        if (n.hello) f(key, n.info);
+}
+
+bool Manager::tell_nic(uint64_t key, const fabric_ctl &ctl, const std::vector<int> &fds) {
+    auto it = nics_.find(key);
+    // One that does not read is dropped when its socket is served; here we may be inside a walk over the NICs.
+    return it != nics_.end() && it->second.socket.send(ctl, fds);
+}
+
+uint64_t Manager::watch_trunk(int fd) {
+    uint64_t key = next_key_++;
+    watch(fd, key);
+    return key;
+}
+
+void Manager::want_output(int fd, uint64_t number, bool output) {
+    epoll_event ev = {};
+    ev.events = EPOLLIN;
+    if (output) ev.events |= EPOLLOUT;
+    ev.data.u64 = number;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &ev);
+}
+
 void Manager::serve(int timeout_ms) {
     epoll_event events[16];
+    // Trunks need a look now and then: pings, reconnection, what waits for room in a ring.
+    if (trunks_ && (timeout_ms < 0 || timeout_ms > 2)) timeout_ms = 2;
     int n = epoll_wait(epoll_.get(), events, 16, timeout_ms);
+    if (trunks_) {
+        timespec ts;
+        clock_gettime(CLOCK_MONOTONIC, &ts);
+        trunks_->tick(static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(ts.tv_nsec));
+    }
     for (int i = 0; i < n; i++) {
         uint64_t key = events[i].data.u64;
         if (key == kListener) accept_nic();
         else if (key == kControl) accept_client();
         else if (nics_.count(key)) serve_nic(key);
         else if (clients_.count(key)) serve_client(key);
+        else if (trunks_) trunks_->serve(key);
     }
 }
 
@@ -174,6 +217,7 @@ bool Manager::hello(uint64_t key, const fabric_ctl &ctl, std::vector<Fd> fds) {
         if (other != key && n.hello) others.push_back(other);
     for (uint64_t other : others)
         if (nics_.count(key)) make_link(key, other);
+    if (trunks_ && nics_.count(key)) trunks_->nic_joined(key, nic.info);
     return nics_.count(key);
 }
 
@@ -215,6 +259,7 @@ void Manager::drop_nic(uint64_t key) {
     Nic gone = std::move(it->second);
     nics_.erase(it);  // first: what follows may drop others
     if (!gone.hello) return;
+    if (trunks_) trunks_->nic_left(key);
     spdlog::info("NIC '{}' left", name_of(gone.info));
     std::vector<std::pair<uint64_t, uint64_t>> tell;  // (NIC, link)
     for (auto l = links_.begin(); l != links_.end();) {
@@ -279,7 +324,9 @@ std::string Manager::status_json() {
     }
     const auto *page = reinterpret_cast<const fabric_faults *>(fault_page_.data());
     for (const FaultField &f : kFaultFields) faults[f.name] = f.get(*page);
-    return json{{"ok", true}, {"nics", nics}, {"links", links_.size()}, {"faults", faults}}.dump();
+    return json{{"ok", true}, {"nics", nics}, {"links", links_.size()}, {"faults", faults},
+                {"trunks", trunks_ ? json::parse(trunks_->status_json()) : json::array()}}
+        .dump();
 }
 
 std::string Manager::control(const std::string &line) {

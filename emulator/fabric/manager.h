@@ -15,14 +15,20 @@
 #include <vector>
 
 #include "fd.h"
+#include "trunk.h"
 
 namespace fabric {
 
-class Manager {
+class Manager : public TrunkHost {
   public:
     // Empty on failure, with *error set.
     static std::unique_ptr<Manager> create(const std::string &path, std::string *error);
-    ~Manager();
+    ~Manager() override;
+
+    // Trunks to other hosts (trunk.h). `secret`: at least 16 bytes, the same on both. False with *error set.
+    bool set_secret(const std::string &secret, std::string *error);
+    bool listen_trunk(const std::string &address, std::string *error) { return trunks_->listen(address, error); }
+    bool join_trunk(const std::string &address, std::string *error) { return trunks_->join(address, error); }
 
     // Serves what is ready; waits at most `timeout_ms` for something (-1: without limit).
     void serve(int timeout_ms);
@@ -45,6 +51,10 @@ class Manager {
         uint64_t a, b;  // keys of nics_
     };
     Manager() = default;
+    void each_local_nic(const std::function<void(uint64_t, const fabric_nic &)> &f) override;
+    bool tell_nic(uint64_t key, const fabric_ctl &ctl, const std::vector<int> &fds) override;
+    uint64_t watch_trunk(int fd) override;
+    void want_output(int fd, uint64_t number, bool output) override;
     void accept_nic();
     void accept_client();
     void serve_nic(uint64_t key);
@@ -64,6 +74,7 @@ class Manager {
     std::map<uint64_t, Nic> nics_;
     std::map<uint64_t, Client> clients_;
     std::map<uint64_t, LinkInfo> links_;
+    std::unique_ptr<Trunks> trunks_;  // none without a secret
 };
 
 }  // namespace fabric

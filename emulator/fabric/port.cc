@@ -48,7 +48,7 @@ Port::Peer *Port::find_peer(snic::PeerId id) {
 
 // --- the manager -----------------------------------------------------------------------------------------------------------
 
-void Port::connect(uint64_t now) {
+void Port::connect(snic::Nic &nic, uint64_t now) {
     next_try_ = now + kRetry;
     if (config_.path.empty()) return;
     std::string error;
@@ -79,22 +79,26 @@ void Port::connect(uint64_t now) {
         hello.nic.nram++;
         fds.push_back(ram.fd);
     }
-    if (!manager_.send(hello, fds)) disconnected(now);
+    if (!manager_.send(hello, fds)) disconnected(nic, now);
 }
 
-void Port::disconnected(uint64_t now) {
+void Port::disconnected(snic::Nic &nic, uint64_t now) {
     if (welcomed_) log_(1, "fabric: lost the manager; links stay, trying to reach it again");
     manager_ = CtlSocket();
     welcomed_ = false;
     confirm_by_ = 0;
     next_try_ = now + kRetry;
+    std::vector<snic::PeerId> relayed;
+    for (auto &[id, peer] : peers_)
+        if (peer->relayed) relayed.push_back(id);
+    for (snic::PeerId id : relayed) drop(nic, id, "was reached through the manager");
 }
 
 bool Port::poll_control(snic::Nic &nic, uint64_t now) {
     bool busy = false;
     if (!manager_) {
         if (now < next_try_) return false;
-        connect(now);
+        connect(nic, now);
         if (!manager_) return false;
     }
     fabric_ctl ctl;
@@ -103,7 +107,7 @@ bool Port::poll_control(snic::Nic &nic, uint64_t now) {
         CtlSocket::Result r = manager_.receive(ctl, fds);
         if (r == CtlSocket::Result::nothing) break;
         if (r == CtlSocket::Result::closed) {
-            disconnected(now);
+            disconnected(nic, now);
             break;
         }
         busy = true;
@@ -127,7 +131,7 @@ uint64_t Port::deadline() const {
 }
 
 void Port::handle(snic::Nic &nic, const fabric_ctl &ctl, std::vector<Fd> fds, uint64_t now) {
-    if (ctl.cookie != FABRIC_COOKIE || ctl.version != FABRIC_VERSION) return disconnected(now);
+    if (ctl.cookie != FABRIC_COOKIE || ctl.version != FABRIC_VERSION) return disconnected(nic, now);
     switch (ctl.type) {
         case FABRIC_CTL_WELCOME:
             if (ctl.status != FABRIC_CTL_OK) {
@@ -136,7 +140,7 @@ void Port::handle(snic::Nic &nic, const fabric_ctl &ctl, std::vector<Fd> fds, ui
                 if (!complained_)
                     log_(0, std::string("fabric: the manager refused this NIC: ") + (ctl.status < 5 ? why[ctl.status] : "unknown reason"));
                 complained_ = true;
-                return disconnected(now);
+                return disconnected(nic, now);
             }
             fault_page_ = fds.empty() ? Mapping() : Mapping::of(fds[0], 0, 4096, false);
             welcomed_ = joined_ = true;
@@ -162,10 +166,11 @@ void Port::handle_link(snic::Nic &nic, const fabric_ctl &ctl, std::vector<Fd> fd
         log_(1, "fabric: the manager sent a malformed link; ignored");
         return;
     }
+    bool relayed = ctl.status == FABRIC_LINK_RELAYED;
     for (auto &[id, peer] : peers_) {
         if (peer->nic.guid != ctl.nic.guid) continue;
         // Both ends judge by the same thing, whether the other has attached to the link they share; so they agree.
-        if (peer->nic.instance == ctl.nic.instance && attached(peer->in.header()).load() & kAttached && !peer->in.broken()) {
+        if (!relayed && peer->nic.instance == ctl.nic.instance && attached(peer->in.header()).load() & kAttached && !peer->in.broken()) {
             peer->confirmed = true;
             peer->link = ctl.link;
             return;
@@ -187,6 +192,7 @@ void Port::handle_link(snic::Nic &nic, const fabric_ctl &ctl, std::vector<Fd> fd
     peer->nic = ctl.nic;
     peer->link = ctl.link;
     peer->id = ++last_id_;
+    peer->relayed = relayed;
     bool mapped = ctl.nic.nram > 0;
     for (uint32_t i = 0; i < ctl.nic.nram; i++) {
         peer->ram.push_back(Mapping::of(fds[3 + i], ctl.nic.ram[i].fd_offset, ctl.nic.ram[i].size));

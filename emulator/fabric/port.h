@@ -80,10 +80,11 @@ class Port : public snic::Link {
         Fd wake_us, wake_peer;
         std::vector<Mapping> ram;
         FaultFilter faults;
+        bool relayed = false;   // the other end is the manager: the link ends with it
         bool confirmed = true;  // by the manager we are connected to now
     };
-    void connect(uint64_t now);
-    void disconnected(uint64_t now);
+    void connect(snic::Nic &nic, uint64_t now);
+    void disconnected(snic::Nic &nic, uint64_t now);
     void handle(snic::Nic &nic, const fabric_ctl &ctl, std::vector<Fd> fds, uint64_t now);
     void handle_link(snic::Nic &nic, const fabric_ctl &ctl, std::vector<Fd> fds);
     void drop(snic::Nic &nic, snic::PeerId id, const char *why);

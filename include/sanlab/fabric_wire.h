@@ -130,6 +130,10 @@ enum fabric_ctl_status {
     FABRIC_CTL_DUPLICATE = 3, /* another NIC that is alive has this IP, GUID or name */
     FABRIC_CTL_FULL = 4
 };
+/* LINK: status. A relayed link ends in the manager, which passes records on to another host: it lives no longer than the manager. */
+#define FABRIC_LINK_DIRECT 0u
+#define FABRIC_LINK_RELAYED 1u
+
 #define FABRIC_MAX_RAM 8u
 #define FABRIC_MAX_NICS 64u
 #define FABRIC_MAX_FDS (3u + FABRIC_MAX_RAM)
@@ -184,5 +188,30 @@ struct fabric_faults {
     uint64_t reserved;
 };
 SNIC_SIZE(struct fabric_faults, 64);
+
+/* --- 5. Trunk: a TCP connection between the managers of two hosts. Frames, each a header and its payload ---------- */
+enum trunk_type {
+    TRUNK_HELLO = 1,    /* struct trunk_hello; first frame of both sides */
+    TRUNK_AUTH = 2,     /* 32 bytes: HMAC-SHA256(secret, "sanlab trunk" | role | own nonce | peer's nonce); role 'J' joins, 'L' listens */
+    TRUNK_NIC_UP = 3,   /* struct fabric_nic with nram 0; `from`: the sender's number for it */
+    TRUNK_NIC_DOWN = 4, /* `from` */
+    TRUNK_RECORD = 5,   /* a record as in a ring; `from` and `to`: the numbers of the two NICs */
+    TRUNK_PING = 6      /* about once a second; a trunk that is silent for five counts as dead */
+};
+struct trunk_frame {
+    uint32_t size;  /* header and payload; at most TRUNK_MAX_FRAME */
+    uint16_t type;  /* enum trunk_type */
+    uint16_t reserved;
+    uint64_t from, to;
+};
+SNIC_SIZE(struct trunk_frame, 24);
+struct trunk_hello {
+    uint32_t cookie;   /* FABRIC_COOKIE */
+    uint32_t version;  /* FABRIC_VERSION */
+    uint64_t manager;  /* random id: a manager does not join itself */
+    uint8_t nonce[32];
+};
+SNIC_SIZE(struct trunk_hello, 48);
+#define TRUNK_MAX_FRAME (sizeof(struct trunk_frame) + FABRIC_MAX_RECORD)
 
 #endif

@@ -39,6 +39,11 @@ class ManagerThread {
         std::lock_guard lock(mutex_);
         return manager->status_json();
     }
+    template <typename F>
+    auto with(F &&f) {
+        std::lock_guard lock(mutex_);
+        return f(*manager);
+    }
     std::string control(const std::string &line) {
         std::lock_guard lock(mutex_);
         return manager->control(line);
@@ -146,6 +151,87 @@ TEST_P(FabricPair, DataFlowsWithoutTheManagerAndWithANewOne) {
 
 INSTANTIATE_TEST_SUITE_P(Paths, FabricPair, ::testing::Bool(),
                          [](const auto &info) { return std::string(info.param ? "Direct" : "Payload"); });
+
+// --- trunks: two managers on loopback, a NIC at each -------------------------------------------------------------------------
+
+struct TrunkPair : ::testing::Test {
+    std::string path = socket_path();
+    std::unique_ptr<ManagerThread> left = std::make_unique<ManagerThread>(path + ".l"), right = std::make_unique<ManagerThread>(path + ".r");
+    std::string address = "127.0.0.1:" + std::to_string(20000 + getpid() % 20000);
+    void trunk(ManagerThread &m, bool listens, const std::string &secret) {
+        m.with([&](fabric::Manager &manager) {
+            std::string error;
+            EXPECT_TRUE(manager.set_secret(secret, &error)) << error;
+            EXPECT_TRUE(listens ? manager.listen_trunk(address, &error) : manager.join_trunk(address, &error)) << error;
+        });
+    }
+    static bool within(double seconds, const std::function<bool()> &done) {
+        auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+        while (!done())
+            if (std::chrono::steady_clock::now() > end) return false;
+            else std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        return true;
+    }
+    bool up(ManagerThread &m) { return m.status().find("\"state\":\"up\"") != std::string::npos; }
+};
+
+TEST_F(TrunkPair, CarriesVerifiedTrafficBothWaysAndSurvivesAReconnect) {
+    trunk(*left, true, "a secret of sixteen bytes");
+    trunk(*right, false, "a secret of sixteen bytes");
+    ASSERT_TRUE(within(5, [&] { return up(*left) && up(*right); }));
+    DeviceBoard ba{path + ".l", "10.0.0.1", 16 << 20}, bb{path + ".r", "10.0.0.2", 16 << 20};
+    Guest a{ba}, b{bb};
+    ASSERT_TRUE(ba.run([&] { return ba.link_up() && bb.link_up(); }));
+    a.start();
+    b.start();
+    GuestCq acq = a.create_cq(), bcq = b.create_cq();
+    constexpr uint32_t kBuf = 2 << 20;
+    uint64_t abuf = a.alloc(kBuf), bbuf = b.alloc(kBuf);
+    uint64_t akey = a.register_mr(abuf, kBuf, SNIC_ACCESS_LOCAL_READ | SNIC_ACCESS_LOCAL_WRITE);
+    for (uint32_t i = 0; i < kBuf; i += 4) *ba.at<uint32_t>(abuf + i) = i * 2654435761u;
+    for (int round = 0; round < 2; round++) {
+        GuestQp qa = a.create_qp(acq, acq), qb = b.create_qp(bcq, bcq);
+        ASSERT_TRUE(ba.run([&] { return connect(a, qa, b, qb, static_cast<uint16_t>(7000 + round)); })) << "round " << round;
+        uint64_t bkey = b.register_mr(bbuf, kBuf, SNIC_ACCESS_ALL, qb.qpn);
+        std::memset(bb.ram(bbuf), 0, kBuf);
+        snic_cqe c;
+        a.post_send(qa, SNIC_WR_RDMA_WRITE, 1, {{abuf, akey, kBuf}}, bbuf, bkey);
+        ASSERT_TRUE(a.wait(acq, c));
+        ASSERT_EQ(c.status, SNIC_WC_SUCCESS);
+        ASSERT_EQ(std::memcmp(ba.ram(abuf), bb.ram(bbuf), kBuf), 0);
+        a.post_send(qa, SNIC_WR_RDMA_READ, 2, {{abuf, akey, kBuf}}, bbuf, bkey);
+        ASSERT_TRUE(a.wait(acq, c));
+        ASSERT_EQ(c.status, SNIC_WC_SUCCESS);
+        if (round) break;
+        // The other manager dies: the connection ends with the documented event; a new manager joins again.
+        right.reset();
+        snic_eqe e;
+        ASSERT_TRUE(a.wait_event(SNIC_EV_DISCONNECTED, e));
+        EXPECT_EQ(e.reason, SNIC_REASON_LINK_DOWN);
+        right = std::make_unique<ManagerThread>(path + ".r");
+        trunk(*right, false, "a secret of sixteen bytes");
+        ASSERT_TRUE(within(10, [&] { return up(*right) && right->status().find("10.0.0.2") != std::string::npos; }));
+    }
+}
+
+TEST_F(TrunkPair, RefusesAPeerWithAnotherSecret) {
+    trunk(*left, true, "a secret of sixteen bytes");
+    trunk(*right, false, "another secret, as long");
+    EXPECT_FALSE(within(1.5, [&] { return up(*left) || up(*right); }));
+}
+
+TEST_F(TrunkPair, RefusesItselfAndNonsense) {
+    trunk(*left, true, "a secret of sixteen bytes");
+    left->with([&](fabric::Manager &m) {
+        std::string error;
+        EXPECT_TRUE(m.join_trunk(address, &error));
+        EXPECT_FALSE(m.join_trunk("nowhere", &error));
+        EXPECT_NE(error.find("'nowhere' is not of the form"), std::string::npos);
+        EXPECT_FALSE(right->with([&](fabric::Manager &r) { return r.set_secret("short", &error); }));
+        EXPECT_NE(error.find("at least 16"), std::string::npos);
+    });
+    EXPECT_FALSE(within(1.5, [&] { return up(*left); }));
+}
 
 TEST(Device, RefusesBadConfigurationWithOneLine) {
     snic_device_ops ops = {};
