@@ -245,6 +245,7 @@ int main() {
             child.pid = -1;
             port.send("x " + child.seq + ' ' + std::to_string(code));
         }
-        while (waitpid(-1, nullptr, WNOHANG) > 0 && child.pid < 0) {}
+        // Orphans only: the running command is waited for above, once its output is complete.
+        while (child.pid < 0 && waitpid(-1, nullptr, WNOHANG) > 0) {}
     }
 }
