@@ -11,6 +11,7 @@ namespace nth {
 
 using namespace nt;
 
+// Under a debugger code stays writable: breakpoints cannot be put into read-only shared mappings.
 static int native_protection(uint32_t p) {
     if (p & (PAGE_NOACCESS | PAGE_GUARD)) return PROT_NONE;
     switch (p & 0xff) {
@@ -18,7 +19,7 @@ static int native_protection(uint32_t p) {
         case PAGE_READWRITE:
         case PAGE_WRITECOPY: return PROT_READ | PROT_WRITE;
         case PAGE_EXECUTE:
-        case PAGE_EXECUTE_READ: return PROT_READ | PROT_EXEC;
+        case PAGE_EXECUTE_READ: return PROT_READ | PROT_EXEC | (under_debugger() ? PROT_WRITE : 0);
         case PAGE_EXECUTE_READWRITE:
         case PAGE_EXECUTE_WRITECOPY: return PROT_READ | PROT_WRITE | PROT_EXEC;
         default: return PROT_NONE;

@@ -99,6 +99,9 @@ class Locked {
 // One line on stderr, "nthost: ...".
 void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+// Whether a debugger traces nthost (asked once, at the first call).
+bool under_debugger();
+
 // Ends the Linux process at once, with buffered output flushed.
 [[noreturn]] void exit_host(int status);
 

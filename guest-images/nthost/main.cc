@@ -172,7 +172,8 @@ int main(int argc, char **argv) {
     start_machine(uint64_t{pool} << 20, physical ? PagePool::Frames::Physical : PagePool::Frames::Own);
     set_initial_system_process();
     install_fault_handlers();
-    if (g_verifier && watch == "on") memory().set_user_key(watch_user_access());
+    // It works with single steps, which a debugger would take for its own.
+    if (g_verifier && watch == "on" && !under_debugger()) memory().set_user_key(watch_user_access());
     if (failure_planned(Fail::Access) && !g_user_access_watched)
         usage_error("--fail access: needs --verifier on, --watch-user-memory on and a CPU with protection keys");
     adopt_system_thread("nthost");
