@@ -83,7 +83,7 @@ bool Nic::source_pieces(Qp &qp, const fabric_msg &msg, std::span<const std::byte
     }
     if (msg.fragments > FABRIC_MAX_FRAGMENTS || tail.size() != msg.fragments * sizeof(fabric_fragment)) return false;
     fabric_fragment fragments[FABRIC_MAX_FRAGMENTS];
-    std::memcpy(fragments, tail.data(), tail.size());
+    if (!tail.empty()) std::memcpy(fragments, tail.data(), tail.size());  // memcpy from nowhere is undefined even for no bytes
     for (uint32_t i = 0; i < msg.fragments; i++) {
         const fabric_fragment &f = fragments[i];
         if (f.length > msg.length - out.total()) return false;
