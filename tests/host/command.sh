@@ -3,7 +3,9 @@
 # `sanlab run --on host`: its options, its figures, its exit status. (provider.sh tests what runs inside.)
 # shellcheck source=tests/host/lib.sh
 . "$(dirname "$0")/lib.sh"
-check "santest through the command" "$sanlab" run --on host --timeout 60 santest
+check "santest through the command: every rule of the contract is reported, none fails" bash -c "'$sanlab' run --on host --timeout 90 santest >'$work/santest'
+  status=\$?; rules=\$(grep -cE '^WSD-[0-9]+ (pass|n/a)' '$work/santest'); grep -E '^WSD-[0-9]+ fail' '$work/santest'
+  echo \"\$rules rules, status \$status\"; [ \$status -eq 0 ] && [ \$rules -eq 150 ]"
 check "data through the rings is verified" "$sanlab" run --on host --no-direct --timeout 60 write_bw -n 2000
 check "a NIC that revokes by deregistration" "$sanlab" run --on host --revoke deregister --timeout 60 write_bw -n 500
 check "odd sizes are verified, too" "$sanlab" run --on host --timeout 60 write_bw -s 12345 -n 500
