@@ -126,6 +126,7 @@ int revive(const Paths &paths, LabState state, unsigned boot_seconds) {
 
 int up(const Paths &paths, const UpOptions &options) {
     if (auto state = LabState::load(paths.run)) return revive(paths, *state, options.boot_seconds);
+    if (!options.uri.empty()) Hypervisor::connect(options.uri, paths.run, false);  // what the user named is checked first
     std::string emulator = paths.need_program("qemu-system-x86_64");
     MicroGuest guest;
     guest.emulator = emulator;
