@@ -194,8 +194,9 @@ uint64_t NTAPI wcstombs_(char *d, const char16_t *s, uint64_t n) {
 CLASS(isalpha)
 CLASS(isdigit)
 CLASS(isalnum)
-CLASS(isspace) CLASS(isupper) CLASS(islower) CLASS(isprint) CLASS(ispunct) CLASS(isxdigit) CLASS(iscntrl)
-    CLASS(isgraph) int NTAPI tolower_(int c) {
+CLASS(isspace)
+CLASS(isupper) CLASS(islower) CLASS(isprint) CLASS(ispunct) CLASS(isxdigit) CLASS(iscntrl) CLASS(isgraph) int NTAPI
+    tolower_(int c) {
     return tolower(c);
 }
 int NTAPI toupper_(int c) {

@@ -12,6 +12,7 @@
 #include "options.h"
 #include "process.h"
 #include "snic_device.h"
+#include "verifier.h"
 
 namespace nth {
 
@@ -86,10 +87,16 @@ class InprocDevice final : public Device {
         unsigned bar;
     };
 
-    static void *map(void *, uint64_t addr, size_t *len, bool) {
+    static void *map(void *, uint64_t addr, size_t *len, bool write) {
         uint64_t offset = addr - PagePool::BUS_BASE;
         if (addr < PagePool::BUS_BASE || offset >= page_pool().bytes()) return nullptr;
         *len = std::min<uint64_t>(*len, page_pool().bytes() - offset);
+        if (g_verifier)
+            for (uint64_t page = offset >> 12; page <= (offset + *len - 1) >> 12; page++)
+                if (!page_pool().device_may_touch(static_cast<PageIndex>(page)))
+                    bugcheck(0xe6, "DRIVER_VERIFIER_DMA_VIOLATION",
+                             "the device %s bus address 0x%llx, in a page that is neither locked nor kernel memory",
+                             write ? "writes to" : "reads from", (unsigned long long)PagePool::BUS_BASE + page * 4096);
         return page_pool().linear() + offset;
     }
     static void message(void *, unsigned vector) { post_message_interrupt(vector); }

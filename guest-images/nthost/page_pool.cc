@@ -97,8 +97,11 @@ std::optional<PageIndex> PagePool::find(uint32_t count, uint32_t align, uint64_t
     return std::nullopt;
 }
 
-void PagePool::take(PageIndex first, uint32_t count) {
-    for (uint32_t i = 0; i < count; i++) pages_[first + i].references = 1;
+void PagePool::take(PageIndex first, uint32_t count, bool kernel) {
+    for (uint32_t i = 0; i < count; i++) {
+        pages_[first + i].references = 1;
+        pages_[first + i].kernel = kernel;
+    }
     free_ -= count;
     hint_ = first + count < total_pages() ? first + count : 1;
 }
@@ -116,7 +119,7 @@ std::optional<PageIndex> PagePool::allocate(uint32_t count, uint32_t align, uint
     {
         Locked l(lock_);
         first = find(count, align, highest_bus, true);
-        if (first) take(*first, count);
+        if (first) take(*first, count, true);
     }
     if (first) zero(*first, count);
     return first;
@@ -127,7 +130,7 @@ std::optional<PageIndex> PagePool::allocate_linear(uint32_t count) {
     {
         Locked l(lock_);
         first = find(count, 1, ~uint64_t{0}, false);
-        if (first) take(*first, count);
+        if (first) take(*first, count, true);
     }
     if (first) zero(*first, count);
     return first;
@@ -141,7 +144,7 @@ std::optional<PageIndex> PagePool::allocate_run(uint32_t count, uint32_t *got) {
             if (count > free_) continue;
             first = find(count, 1, ~uint64_t{0}, false);
             if (!first) continue;
-            take(*first, count);
+            take(*first, count, false);
             *got = count;
             break;
         }
@@ -159,7 +162,10 @@ void PagePool::release(PageIndex page) {
     Locked l(lock_);
     Page &p = pages_[page];
     if (p.references == 0) host_bug("page %u released once too often", page);
-    if (--p.references == 0) free_++;
+    if (--p.references == 0) {
+        p.kernel = false;
+        free_++;
+    }
 }
 
 void PagePool::lock(PageIndex page) {

@@ -47,6 +47,8 @@ class PagePool {
     // MmProbeAndLockPages and MmUnlockPages. unlock() answers false when the page is not locked.
     void lock(PageIndex page);
     bool unlock(PageIndex page);
+    // Whether a device may touch the page: kernel memory, or locked. Asked without the lock, from the device's thread.
+    bool device_may_touch(PageIndex page) const { return pages_[page].kernel || pages_[page].locks != 0; }
     uint32_t locks(PageIndex page) const { return pages_[page].locks; }
 
     int fd() const { return fd_; }
@@ -64,11 +66,12 @@ class PagePool {
     struct Page {
         uint32_t references = 0;
         uint32_t locks = 0;
-        bool dirty = false;  // was in use before: zero it when it is handed out again
+        bool kernel = false;  // handed out to the kernel: nonpaged as long as it is in use
+        bool dirty = false;   // was in use before: zero it when it is handed out again
     };
     void look_up_frames();
     std::optional<PageIndex> find(uint32_t count, uint32_t align, uint64_t highest_bus, bool contiguous);
-    void take(PageIndex first, uint32_t count);
+    void take(PageIndex first, uint32_t count, bool kernel);
     void zero(PageIndex first, uint32_t count);
 
     int fd_ = -1;

@@ -47,6 +47,20 @@ TEST(PagePool, KeepsALockedPageWhenItsViewGoes) {
     EXPECT_FALSE(pool.unlock(*p));
 }
 
+TEST(PagePool, LetsADeviceTouchKernelAndLockedPagesOnly) {
+    PagePool pool(1 << 20, 0);
+    uint32_t got = 0;
+    PageIndex kernel = *pool.allocate(1), user = *pool.allocate_run(1, &got);
+    EXPECT_TRUE(pool.device_may_touch(kernel));
+    EXPECT_FALSE(pool.device_may_touch(user));
+    pool.lock(user);
+    EXPECT_TRUE(pool.device_may_touch(user));
+    pool.unlock(user);
+    EXPECT_FALSE(pool.device_may_touch(user));
+    pool.release(kernel);
+    EXPECT_FALSE(pool.device_may_touch(kernel));
+}
+
 TEST(PagePool, AlignsAndBoundsContiguousMemory) {
     PagePool pool(1 << 20, 0);
     auto p = pool.allocate(8, 16, PagePool::BUS_BASE + (512 << 10) - 1);
