@@ -354,8 +354,9 @@ MATH1(sin)
 MATH1(cos)
 MATH1(tan)
 MATH1(asin)
-MATH1(acos) MATH1(atan) MATH1(exp) MATH1(log) MATH1(log10) MATH1(sqrt) MATH1(floor) MATH1(ceil) MATH1(sinh) MATH1(cosh)
-    MATH1(tanh) MATH1(fabs) MATH2(pow) MATH2(fmod) MATH2(atan2) float NTAPI powf_(float x, float y) {
+MATH1(acos)
+MATH1(atan) MATH1(exp) MATH1(log) MATH1(log10) MATH1(sqrt) MATH1(floor) MATH1(ceil) MATH1(sinh) MATH1(cosh) MATH1(tanh)
+    MATH1(fabs) MATH2(pow) MATH2(fmod) MATH2(atan2) float NTAPI powf_(float x, float y) {
     return std::pow(x, y);
 }
 float NTAPI sqrtf_(float x) {

@@ -195,8 +195,8 @@ CLASS(isalpha)
 CLASS(isdigit)
 CLASS(isalnum)
 CLASS(isspace)
-CLASS(isupper) CLASS(islower) CLASS(isprint) CLASS(ispunct) CLASS(isxdigit) CLASS(iscntrl) CLASS(isgraph) int NTAPI
-    tolower_(int c) {
+CLASS(isupper)
+CLASS(islower) CLASS(isprint) CLASS(ispunct) CLASS(isxdigit) CLASS(iscntrl) CLASS(isgraph) int NTAPI tolower_(int c) {
     return tolower(c);
 }
 int NTAPI toupper_(int c) {

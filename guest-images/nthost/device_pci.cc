@@ -33,9 +33,10 @@ namespace {
 constexpr uint64_t BAR_BASE = 0x380000000000, BAR_STRIDE = 0x1000000000;
 constexpr unsigned MAX_MESSAGES = 32;
 
-class PciDevice final : public Device {
+class PciDevice final : public Device, private DmaListener {
   public:
     ~PciDevice() override {
+        if (locked_only_) page_pool().set_dma_listener(nullptr);
         stop_ = true;
         if (wake_.get() >= 0) {
             uint64_t one = 1;
@@ -48,7 +49,8 @@ class PciDevice final : public Device {
         }
     }
 
-    bool create(const std::string &address, bool messages, std::string *error) {
+    bool create(const std::string &address, bool messages, bool locked_only, std::string *error) {
+        locked_only_ = locked_only;
         return bind(address, error) && open_group(address, error) && map_pool(error) && read_regions(error) &&
                start(messages, error);
     }
@@ -124,7 +126,13 @@ class PciDevice final : public Device {
         return true;
     }
 
+    // One entry for the pool; or one for each page that the driver has locked or that is the kernel's, so that the
+    // IOMMU stops everything else.
     bool map_pool(std::string *error) {
+        if (locked_only_) {
+            page_pool().set_dma_listener(this);
+            return true;
+        }
         vfio_iommu_type1_dma_map m{};
         m.argsz = sizeof m;
         m.flags = VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE;
@@ -135,6 +143,25 @@ class PciDevice final : public Device {
             return fail(error, "VFIO_IOMMU_MAP_DMA of " + std::to_string(m.size >> 20) +
                                    " MiB (more than there is to pin? see --pool)");
         return true;
+    }
+
+    void page_opened(PageIndex page) override {
+        vfio_iommu_type1_dma_map m{};
+        m.argsz = sizeof m;
+        m.flags = VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE;
+        m.vaddr = reinterpret_cast<uint64_t>(page_pool().address(page));
+        m.iova = page_pool().bus(page);
+        m.size = 4096;
+        if (ioctl(container_.get(), VFIO_IOMMU_MAP_DMA, &m) != 0)
+            host_bug("VFIO_IOMMU_MAP_DMA of a page: %s", strerror(errno));
+    }
+    void page_closed(PageIndex page) override {
+        vfio_iommu_type1_dma_unmap m{};
+        m.argsz = sizeof m;
+        m.iova = page_pool().bus(page);
+        m.size = 4096;
+        if (ioctl(container_.get(), VFIO_IOMMU_UNMAP_DMA, &m) != 0)
+            host_bug("VFIO_IOMMU_UNMAP_DMA of a page: %s", strerror(errno));
     }
 
     bool read_regions(std::string *error) {
@@ -244,6 +271,7 @@ class PciDevice final : public Device {
     uint64_t region_offset_[6] = {}, config_offset_ = 0;
     std::atomic<int> active_index_{-1};
     std::atomic<bool> stop_{false};
+    bool locked_only_ = false;
     std::thread thread_;
 };
 
@@ -255,6 +283,7 @@ struct PciOptions {
     std::string address;
     unsigned iommu;  // 0 auto, 1 on, 2 off
     bool messages;
+    bool locked_only;  // dma=locked
 };
 
 bool parse_options(const std::string &text, PciOptions *out, std::string *error) {
@@ -263,6 +292,7 @@ bool parse_options(const std::string &text, PciOptions *out, std::string *error)
     DeviceOptions o(comma == std::string::npos ? "" : text.substr(comma + 1));
     out->iommu = o.choice("iommu", {"auto", "on", "off"});
     out->messages = o.choice("msi", {"on", "off"}) == 0;
+    out->locked_only = o.choice("dma", {"all", "locked"}) == 1;
     *error = o.error();
     return error->empty();
 }
@@ -291,13 +321,17 @@ std::unique_ptr<Device> make_pci_device(const std::string &text, std::string *er
     PciOptions o;
     bool physical = false;
     if (!parse_options(text, &o, error) || !pci_needs_physical_memory(text, &physical, error)) return nullptr;
+    if (physical && o.locked_only) {
+        *error = "--device pci: dma=locked needs an IOMMU before the function";
+        return nullptr;
+    }
     if (physical) {
         g_message_interrupts = false;  // uio_pci_generic has the line only
         return make_uio_device(o.address, error);
     }
     g_message_interrupts = o.messages;
     auto d = std::make_unique<PciDevice>();
-    if (!d->create(o.address, g_message_interrupts, error)) return nullptr;
+    if (!d->create(o.address, g_message_interrupts, o.locked_only, error)) return nullptr;
     return d;
 }
 

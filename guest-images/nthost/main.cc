@@ -117,7 +117,7 @@ int main(int argc, char **argv) {
     app.add_option(
         "--device", device,
         "inproc[,fabric=SOCK,ip=A.B.C.D,prefix=N,revoke=key|deregister,direct=on|off,msi=on|off,vectors=N,...], "
-        "pci=DOMAIN:BUS:SLOT.FUNCTION[,iommu=auto|on|off,msi=on|off], or none");
+        "pci=DOMAIN:BUS:SLOT.FUNCTION[,iommu=auto|on|off,msi=on|off,dma=all|locked], or none");
     app.add_option("--path", g_loader.search,
                    "directory where DLLs are searched, besides the program's own (repeatable)");
     app.add_option("--pool", pool, "physical memory of the machine in MiB (16 to 65536)")->capture_default_str();

@@ -101,6 +101,7 @@ void PagePool::take(PageIndex first, uint32_t count, bool kernel) {
     for (uint32_t i = 0; i < count; i++) {
         pages_[first + i].references = 1;
         pages_[first + i].kernel = kernel;
+        if (kernel && listener_ != nullptr) listener_->page_opened(first + i);
     }
     free_ -= count;
     hint_ = first + count < total_pages() ? first + count : 1;
@@ -158,28 +159,40 @@ void PagePool::reference(PageIndex page) {
     pages_[page].references++;
 }
 
+void PagePool::set_dma_listener(DmaListener *listener) {
+    Locked l(lock_);
+    listener_ = listener;
+    if (listener == nullptr) return;
+    for (PageIndex p = 1; p < total_pages(); p++)
+        if (device_may_touch(p)) listener->page_opened(p);
+}
+
 void PagePool::release(PageIndex page) {
     Locked l(lock_);
     Page &p = pages_[page];
     if (p.references == 0) host_bug("page %u released once too often", page);
-    if (--p.references == 0) {
-        p.kernel = false;
-        free_++;
-    }
+    if (--p.references != 0) return;
+    if (p.kernel && listener_ != nullptr) listener_->page_closed(page);
+    p.kernel = false;
+    free_++;
 }
 
 void PagePool::lock(PageIndex page) {
     Locked l(lock_);
-    pages_[page].references++;
-    pages_[page].locks++;
+    Page &p = pages_[page];
+    p.references++;
+    if (p.locks++ == 0 && !p.kernel && listener_ != nullptr) listener_->page_opened(page);
 }
 
 bool PagePool::unlock(PageIndex page) {
     Locked l(lock_);
     Page &p = pages_[page];
     if (p.locks == 0) return false;
-    p.locks--;
-    if (--p.references == 0) free_++;
+    if (--p.locks == 0 && !p.kernel && listener_ != nullptr) listener_->page_closed(page);
+    if (--p.references == 0) {
+        p.kernel = false;
+        free_++;
+    }
     return true;
 }
 

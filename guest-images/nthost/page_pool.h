@@ -21,6 +21,17 @@ namespace nth {
 
 using PageIndex = uint32_t;
 
+// Hears which pages a device may touch, one page at a time and under the pool's lock; for an IOMMU that is to know no
+// others.
+class DmaListener {
+  public:
+    virtual void page_opened(PageIndex page) = 0;
+    virtual void page_closed(PageIndex page) = 0;
+
+  protected:
+    ~DmaListener() = default;
+};
+
 class PagePool {
   public:
     static constexpr uint64_t BUS_BASE = 0x200000;  // never 0; 2 MiB, so that large pages stay aligned behind an IOMMU
@@ -49,6 +60,8 @@ class PagePool {
     bool unlock(PageIndex page);
     // Whether a device may touch the page: kernel memory, or locked. Asked without the lock, from the device's thread.
     bool device_may_touch(PageIndex page) const { return pages_[page].kernel || pages_[page].locks != 0; }
+    // Tells of all pages that are open now, and of every change from then on; nullptr ends it (without a word).
+    void set_dma_listener(DmaListener *listener);
     uint32_t locks(PageIndex page) const { return pages_[page].locks; }
 
     int fd() const { return fd_; }
@@ -80,9 +93,10 @@ class PagePool {
     std::vector<Page> pages_;
     std::vector<uint64_t> frames_;                      // physical frame of each page; empty: the pool's own addresses
     std::unordered_map<uint64_t, PageIndex> by_frame_;  // its inverse
+    DmaListener *listener_ = nullptr;
     uint32_t free_ = 0;
     PageIndex hint_ = 1;
-    mutable FutexLock lock_;  // guards pages_, free_, hint_
+    mutable FutexLock lock_;  // guards pages_, listener_, free_, hint_
 };
 
 }  // namespace nth
