@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <random>
 #include <thread>
 
 #include "paths.h"
@@ -21,7 +22,8 @@ namespace {
 double since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
 }  // namespace
 
-Agent::Agent(const std::string &path, double seconds) {
+// Sequence numbers differ between clients: what a predecessor's command still prints is not taken for ours.
+Agent::Agent(const std::string &path, double seconds) : sequence_(std::random_device{}() & 0x3FFFFFFF) {
     auto start = Clock::now();
     sockaddr_un addr = {};
     addr.sun_family = AF_UNIX;

@@ -42,10 +42,11 @@ pid_t read_pid(const std::string &path) {
 
 bool alive(pid_t pid, const char *name) {
     if (pid <= 0 || ::kill(pid, 0) < 0) return false;
-    std::ifstream in("/proc/" + std::to_string(pid) + "/comm");
-    std::string comm;
-    in >> comm;
-    return comm == name;  // not another process that got the number since
+    // Not another process that got the number since, and not one that only waits to be reaped: "PID (NAME) STATE ...".
+    std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+    std::string stat;
+    std::getline(in, stat);
+    return stat.find(" (" + std::string(name) + ") ") != std::string::npos && stat.find(") Z ") == std::string::npos;
 }
 
 std::string find_daemon(const char *name) {
@@ -72,6 +73,7 @@ void PrivateDaemon::start() {
     std::ofstream(dir_ + "/etc/virtlogd.conf") << "";
     auto launch = [&](const std::string &program, const std::string &name) {
         std::string pid_file = dir_ + '/' + name + ".pid";
+        if (alive(read_pid(pid_file), name.c_str())) return;
         fs::remove(pid_file);
         run_in_background({"/usr/bin/unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", kEnter, "sh", dir_, program, "--pid-file",
                            pid_file, "--config", "/etc/libvirt/" + name + ".conf"},
@@ -113,6 +115,7 @@ std::unique_ptr<Hypervisor> Hypervisor::connect(const std::string &uri, const st
     if (!uri.empty()) {
         h->uri_ = uri;
         h->private_ = uri == own.uri();
+        if (h->private_ && may_start) own.start();  // it may have died; its domains have not
         h->conn_ = virConnectOpen(uri.c_str());
         if (!h->conn_) throw UserError("cannot connect to libvirt at '" + uri + "': " + last_error());
         return h;

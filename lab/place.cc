@@ -20,11 +20,11 @@ namespace {
 class HostPlace : public Place {
   public:
     HostPlace(const Paths &paths, const HostPlaceOptions &options) : paths_(paths), options_(options) {
+        paths.need_program("nthost");
+        paths.need_windows("sanproxy.sys");
         char dir[] = "/tmp/sanlab-host-XXXXXX";
         if (!mkdtemp(dir)) throw std::runtime_error("cannot make a folder below /tmp");
         dir_ = dir;
-        paths.need_program("nthost");
-        paths.need_windows("sanproxy.sys");
         socket_ = dir_ + "/fabric.sock";
         fabric_ = std::make_unique<Process>(std::vector<std::string>{paths.need_program("sanfabricd"), "--quiet", socket_},
                                             [](Stream, const std::string &line) { std::fprintf(stderr, "%s\n", line.c_str()); });

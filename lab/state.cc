@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "state.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include "paths.h"
 
 namespace lab {
 
@@ -19,26 +24,42 @@ using nlohmann::json;
 std::optional<LabState> LabState::load(const std::string &run) {
     std::ifstream in(run + "/lab.json");
     if (!in) return std::nullopt;
-    json j = json::parse(in, nullptr, false);
-    if (!j.is_object()) return std::nullopt;
     LabState s;
-    s.uri = j.value("uri", "");
-    s.private_daemon = j.value("private_daemon", false);
-    s.iommu = j.value("iommu", true);
-    s.kvm = j.value("kvm", false);
-    s.memory_mib = j.value("memory_mib", 0u);
-    s.fabric_pid = j.value("fabric_pid", 0);
-    s.fabric_socket = j.value("fabric_socket", "");
-    for (const json &g : j.value("guests", json::array()))
-        s.guests.push_back({g.value("name", ""), g.value("ip", ""), g.value("domain", ""), g.value("agent_socket", ""), g.value("console_log", "")});
+    try {
+        json j = json::parse(in);
+        s.uri = j.value("uri", "");
+        s.private_daemon = j.value("private_daemon", false);
+        s.iommu = j.value("iommu", true);
+        s.kvm = j.value("kvm", false);
+        s.complete = j.value("complete", false);
+        s.memory_mib = j.value("memory_mib", 0u);
+        s.fabric_pid = j.value("fabric_pid", 0);
+        s.fabric_socket = j.value("fabric_socket", "");
+        for (const json &g : j.value("guests", json::array()))
+            s.guests.push_back({g.value("name", ""), g.value("ip", ""), g.value("domain", ""), g.value("agent_socket", ""), g.value("console_log", "")});
+    } catch (const json::exception &) {
+        throw UserError(run + "/lab.json is damaged; end what is left of the lab with: sanlab down");
+    }
     return s;
+}
+
+LabLock::LabLock(const std::string &run) {
+    std::error_code ec;
+    std::filesystem::create_directories(run, ec);
+    fd_ = open((run + "/lab.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd_ < 0) throw UserError("cannot write to " + run + " (" + std::strerror(errno) + "); set SANLAB_RUN to a folder of yours");
+    if (flock(fd_, LOCK_EX | LOCK_NB) < 0) throw UserError("another sanlab is starting or ending this lab; wait for it");
+}
+
+LabLock::~LabLock() {
+    if (fd_ >= 0) close(fd_);
 }
 
 void LabState::save(const std::string &run) const {
     json guests_json = json::array();
     for (const GuestState &g : guests)
         guests_json.push_back({{"name", g.name}, {"ip", g.ip}, {"domain", g.domain}, {"agent_socket", g.agent_socket}, {"console_log", g.console_log}});
-    json j = {{"uri", uri}, {"private_daemon", private_daemon}, {"iommu", iommu}, {"kvm", kvm}, {"memory_mib", memory_mib},
+    json j = {{"uri", uri}, {"private_daemon", private_daemon}, {"iommu", iommu}, {"kvm", kvm}, {"complete", complete}, {"memory_mib", memory_mib},
               {"fabric_pid", fabric_pid}, {"fabric_socket", fabric_socket}, {"guests", guests_json}};
     std::string path = run + "/lab.json", part = path + ".part";
     {

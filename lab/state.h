@@ -19,14 +19,27 @@ struct LabState {
     bool private_daemon = false;
     bool iommu = true;
     bool kvm = false;
+    bool complete = false;  // all guests came up once
     unsigned memory_mib = 0;
     pid_t fabric_pid = 0;
     std::string fabric_socket;
     std::vector<GuestState> guests;
 
+    // Throws UserError when the file is there but is not what save() writes.
     static std::optional<LabState> load(const std::string &run);
     void save(const std::string &run) const;
     static void remove(const std::string &run);
+};
+
+// One sanlab at a time starts or ends a lab: holds RUN/lab.lock until destroyed. Throws UserError when another one does.
+class LabLock {
+  public:
+    explicit LabLock(const std::string &run);
+    ~LabLock();
+    LabLock(const LabLock &) = delete;
+
+  private:
+    int fd_ = -1;
 };
 
 // One JSON line to sanfabricd's control socket and the line it answers. Throws when nobody answers.

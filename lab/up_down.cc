@@ -45,6 +45,20 @@ void start_fabric(const Paths &paths, LabState &state) {
     throw std::runtime_error("sanfabricd did not start; see " + paths.run + "/fabric.log");
 }
 
+// Hypervisors that libvirt did not end, because it had died itself.
+void end_leftovers(const std::string &pid_files) {
+    std::error_code ec;
+    for (const auto &entry : fs::directory_iterator(pid_files, ec)) {
+        if (entry.path().extension() != ".pid") continue;
+        pid_t pid = 0;
+        std::ifstream(entry.path()) >> pid;
+        std::ifstream in("/proc/" + std::to_string(pid) + "/comm");
+        std::string comm;
+        std::getline(in, comm);
+        if (pid > 0 && comm.rfind("qemu-system", 0) == 0) ::kill(pid, SIGKILL);
+    }
+}
+
 // Everything that `state` names, also when only a part of it was started.
 void take_down(const Paths &paths, const LabState &state) {
     // Guests that still listen power off by themselves, all at once; libvirt ends the others.
@@ -62,7 +76,10 @@ void take_down(const Paths &paths, const LabState &state) {
             if (!state.private_daemon) spdlog::warn("{}", e.what());
         }
     }
-    if (state.private_daemon) PrivateDaemon(paths.run + "/libvirt").stop();
+    if (state.private_daemon) {
+        end_leftovers(paths.run + "/libvirt/run/qemu");
+        PrivateDaemon(paths.run + "/libvirt").stop();
+    }
     if (is_fabric(state.fabric_pid)) {
         ::kill(state.fabric_pid, SIGTERM);
         for (int i = 0; i < 100 && is_fabric(state.fabric_pid); i++) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -125,7 +142,14 @@ int revive(const Paths &paths, LabState state, unsigned boot_seconds) {
 }  // namespace
 
 int up(const Paths &paths, const UpOptions &options) {
-    if (auto state = LabState::load(paths.run)) return revive(paths, *state, options.boot_seconds);
+    // Sockets below it must fit into 107 characters.
+    if (paths.run.size() > 70) throw UserError("the folder " + paths.run + " has a name of more than 70 characters; set SANLAB_RUN to a shorter one");
+    LabLock lock(paths.run);
+    if (auto state = LabState::load(paths.run)) {
+        if (state->complete) return revive(paths, *state, options.boot_seconds);
+        std::printf("a lab was left unfinished; starting anew\n");
+        take_down(paths, *state);
+    }
     if (!options.uri.empty()) Hypervisor::connect(options.uri, paths.run, false);  // what the user named is checked first
     std::string emulator = paths.need_program("qemu-system-x86_64");
     MicroGuest guest;
@@ -174,6 +198,8 @@ int up(const Paths &paths, const UpOptions &options) {
             hypervisor->create(xml);
         }
         wait_for_guests(state, options.boot_seconds);
+        state.complete = true;
+        state.save(paths.run);
     } catch (...) {
         take_down(paths, state);
         throw;
@@ -185,7 +211,15 @@ int up(const Paths &paths, const UpOptions &options) {
 }
 
 int down(const Paths &paths) {
-    auto state = LabState::load(paths.run);
+    LabLock lock(paths.run);
+    std::optional<LabState> state;
+    try {
+        state = LabState::load(paths.run);
+    } catch (const UserError &) {
+        // What a damaged file named cannot be known; what our private daemon runs can.
+        state = LabState{};
+        state->private_daemon = true;
+    }
     if (!state) {
         // A private daemon may be left over from a start that was killed.
         PrivateDaemon daemon(paths.run + "/libvirt");

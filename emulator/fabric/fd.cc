@@ -80,7 +80,14 @@ Fd listen_unix(const std::string &path, std::string *error) {
         if (error) *error = "socket '" + path + "' is served by another process; stop that one, or choose another path";
         return {};
     }
-    if (errno == ECONNREFUSED) unlink(path.c_str());
+    struct stat st;
+    if (errno == ECONNREFUSED && stat(path.c_str(), &st) == 0) {
+        if (!S_ISSOCK(st.st_mode)) {
+            if (error) *error = "'" + path + "' exists and is no socket; choose another path";
+            return {};
+        }
+        unlink(path.c_str());
+    }
     Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) return fail("cannot make a socket for", path, error);
     if (bind(fd.get(), reinterpret_cast<sockaddr *>(&addr), sizeof addr) < 0) return fail("cannot bind", path, error);

@@ -5,7 +5,7 @@
 // Protocol, lines of text; a field ends at a space, the last one at the line's end:
 //   to the guest                          from the guest
 //   ?                                     ! ready DRIVER        DRIVER: vfio-pci, uio_pci_generic or none
-//   R SEQ SECONDS ARG0 \x1f ARG1 ...      o SEQ TEXT            a line of standard output
+//   R SEQ SECONDS ARG0 \x1f ARG1 ...      o SEQ TEXT            a line of standard output (R ends a command that still runs)
 //                                         e SEQ TEXT            a line of standard error
 //                                         x SEQ STATUS          ended: exit status, 128 + signal, or 124 after SECONDS
 //   K SEQ                                 (ends the running command)
@@ -29,6 +29,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -219,6 +220,7 @@ int main() {
     port.send("! ready " + driver);
 
     Child child;
+    std::string next;  // a command that waits for the end of the one it replaces
     std::vector<std::string> lines;
     for (;;) {
         pollfd fds[3] = {{port.fd(), POLLIN, 0}, {child.streams[0].fd, POLLIN, 0}, {child.streams[1].fd, POLLIN, 0}};
@@ -229,9 +231,16 @@ int main() {
         for (const std::string &line : lines) {
             if (line == "?") port.send("! ready " + driver);
             else if (line == "Q") power_off();
-            else if (line.rfind("K ", 0) == 0 && child.pid > 0) kill(-child.pid, SIGKILL);
-            else if (line.rfind("R ", 0) == 0 && child.pid < 0) start(port, child, line);
-            else if (line.rfind("R ", 0) == 0) port.send("x " + line.substr(2, line.find(' ', 2) - 2) + " 125");
+            else if (line == "K " + child.seq && child.pid > 0) kill(-child.pid, SIGKILL);
+            else if (line.rfind("R ", 0) == 0) {
+                // One port, one client: whoever asks anew has taken the place of the one that started what still runs.
+                if (child.pid > 0) {
+                    kill(-child.pid, SIGKILL);
+                    next = line;
+                } else {
+                    start(port, child, line);
+                }
+            }
         }
         lines.clear();
         if (child.pid > 0 && now() > child.deadline && !child.timed_out) {
@@ -244,6 +253,7 @@ int main() {
             int code = child.timed_out ? 124 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
             child.pid = -1;
             port.send("x " + child.seq + ' ' + std::to_string(code));
+            if (!next.empty()) start(port, child, std::exchange(next, {}));
         }
         // Orphans only: the running command is waited for above, once its output is complete.
         while (child.pid < 0 && waitpid(-1, nullptr, WNOHANG) > 0) {}

