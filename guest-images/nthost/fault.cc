@@ -315,6 +315,11 @@ SharedData g_shared_data;
 
 }  // namespace
 
+// From nth_record_stub: a thread that is to end makes an import call. It holds nothing of nthost's at that point.
+extern "C" [[noreturn]] void nth_leave_thread() {
+    leave_thread();
+}
+
 void install_fault_handlers() {
     add_mmio_range(0xfffff78000000000, 4096, &g_shared_data, 0);
     struct sigaction sa {};

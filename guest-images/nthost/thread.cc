@@ -155,7 +155,7 @@ void finish_thread(Thread *t) {
 
 void run_on_its_stack(Thread *t) {
     if (t->kernel_start) {
-        t->kernel_depth = 1;
+        t->kernel_depth() = 1;
         run_thread(t);  // system threads run on the Linux thread's stack, outside user memory
     } else {
         allow_user_access();
@@ -174,7 +174,7 @@ void *thread_main(void *arg) {
     run_until_exit();
     Thread *t = t_thread;
     t->set_record_top(t->records + 1);
-    t->kernel_depth = 1;  // what is left happens in the kernel
+    t->kernel_depth() = 1;  // what is left happens in the kernel
     finish_thread(t);
     return nullptr;
 }
@@ -240,7 +240,7 @@ Thread *adopt_system_thread(const char *name) {
     Thread *t = new_thread(system_process());
     if (t == nullptr) host_bug("no kernel memory for a thread");
     t->is_system = true;
-    t->kernel_depth = 1;
+    t->kernel_depth() = 1;
     enter_thread(t);
     pthread_setname_np(pthread_self(), name);
     return t;
@@ -254,6 +254,7 @@ void exit_current_thread(uint32_t code) {
 
 void terminate_thread(Thread *t, uint32_t code) {
     if (!t->terminate.exchange(true)) t->exit_code = code;
+    __atomic_store_n(&t->attention(), 1, __ATOMIC_RELEASE);
     alert_thread(t);
     t->resume_word.store(1);
     futex_wake(&t->resume_word, 1);
@@ -271,20 +272,19 @@ void check_termination() {
 
 uint64_t enter_kernel(uint64_t (*fn)(void *), void *arg) {
     Thread *t = current();
-    if (t->kernel_depth > 0) return fn(arg);
+    if (t->kernel_depth() > 0) return fn(arg);
     Active *active = t->active;
     CallRecord *top = t->record_top();
     t->active = nullptr;
     top->rsp = ~uint64_t{0};
     t->set_record_top(top + 1);
-    t->kernel_depth = 1;
+    t->kernel_depth() = 1;
     uint64_t result = nth_call_on_stack(t->kernel_stack + KERNEL_STACK - 64, fn, arg);
     if (t->irql != PASSIVE_LEVEL)
         bugcheck(0x4a, "IRQL_GT_ZERO_AT_SYSTEM_SERVICE", "a system call returned at IRQL %u", t->irql);
-    t->kernel_depth = 0;
+    t->kernel_depth() = 0;
     t->set_record_top(top);
     t->active = active;
-    check_termination();
     return result;
 }
 

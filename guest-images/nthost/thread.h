@@ -43,7 +43,8 @@ struct alignas(4096) GsBlock {
 inline constexpr size_t TEB_STACK_BASE = 0x08, TEB_STACK_LIMIT = 0x10, TEB_SELF = 0x30, TEB_PROCESS_ID = 0x40,
                         TEB_THREAD_ID = 0x48, TEB_TLS_VECTOR = 0x58, TEB_PEB = 0x60, TEB_LAST_ERROR = 0x68,
                         TEB_TLS_SLOTS = 0x1480, GS_KPCR_SELF = 0x18, GS_PROCESSOR = 0x184, GS_KTHREAD = 0x188,
-                        GS_RECORD_TOP = 0x1900, GS_LEAF_RETURN = 0x1908;
+                        GS_RECORD_TOP = 0x1900, GS_LEAF_RETURN = 0x1908, GS_ATTENTION = 0x1910,
+                        GS_KERNEL_DEPTH = 0x1918;
 
 inline constexpr unsigned TLS_SLOTS = 64, FLS_SLOTS = 128;
 
@@ -59,7 +60,6 @@ class Thread {
 
     uint64_t stack = 0, stack_size = 0;  // user stack (system threads: none)
     uint8_t *kernel_stack = nullptr;     // top is used first
-    int kernel_depth = 0;                // > 0 while in the kernel
     nt::KIRQL irql = nt::PASSIVE_LEVEL;
     bool is_system = false;
     int priority = 0;
@@ -90,7 +90,10 @@ class Thread {
     void set_record_top(CallRecord *r) { gs->at(GS_RECORD_TOP) = reinterpret_cast<uint64_t>(r); }
     void set_last_error(nt::DWORD e) { *reinterpret_cast<nt::DWORD *>(&gs->at(TEB_LAST_ERROR)) = e; }
     nt::DWORD last_error() const { return *reinterpret_cast<nt::DWORD *>(&gs->at(TEB_LAST_ERROR)); }
-    bool in_kernel() const { return kernel_depth > 0; }
+    // In the GS block, because nth_record_stub looks at both: > 0 while in the kernel; != 0 when the thread is to end.
+    uint64_t &kernel_depth() { return gs->at(GS_KERNEL_DEPTH); }
+    uint64_t &attention() { return gs->at(GS_ATTENTION); }
+    bool in_kernel() const { return gs->at(GS_KERNEL_DEPTH) > 0; }
 };
 
 extern thread_local Thread *t_thread;
@@ -110,7 +113,8 @@ Thread *adopt_system_thread(const char *name);
 void terminate_thread(Thread *thread, uint32_t code);
 // Makes the thread look at its flags (suspend, terminate).
 void terminate_nudge(Thread *thread);
-// Ends the thread here if somebody asked for it. Called at the edges of waits and imports.
+// Ends the thread here if somebody asked for it. Nothing of the callers runs any more: only where they hold no
+// references.
 void check_termination();
 
 // Host code that calls PE code goes through this, so that records of imports that the PE code made do not outlive it.

@@ -5,6 +5,7 @@
  * nth_record_stub    every recorded import goes through it: r11 = its ImportSlot. It notes the caller's stack pointer and
  *                    non-volatile registers in the thread's call records, so that an exception that starts in or below
  *                    the import can go on in the caller's PE frame. Records whose rsp is not above ours are dead.
+ *                    A thread that is to end goes no further than here.
  * nth_restore        continue with a CONTEXT. Win64 has no red zone, so rip and rdi may be parked below the new rsp.
  * nth_call_on_stack  call fn(arg) on another stack.
  * nth_ms_*           memcpy and friends in the Windows calling convention: leaf functions that keep no state on the
@@ -17,13 +18,17 @@
 
 #define GS_RECORD_TOP 0x1900
 #define GS_LEAF_RETURN 0x1908
+#define GS_ATTENTION 0x1910
+#define GS_KERNEL_DEPTH 0x1918
 #define RECORD_SIZE 256
 #define SLOT_TARGET 0
 
     .globl nth_record_stub
     .p2align 5
 nth_record_stub:
-    mov     rax, gs:[GS_RECORD_TOP]
+    cmp     dword ptr gs:[GS_ATTENTION], 0
+    jne     3f
+0:  mov     rax, gs:[GS_RECORD_TOP]
 1:  cmp     rsp, [rax - RECORD_SIZE]
     jb      2f
     sub     rax, RECORD_SIZE
@@ -51,6 +56,10 @@ nth_record_stub:
     add     rax, RECORD_SIZE
     mov     gs:[GS_RECORD_TOP], rax
     jmp     [r11 + SLOT_TARGET]
+3:  cmp     dword ptr gs:[GS_KERNEL_DEPTH], 0   /* not out of the kernel */
+    jne     0b
+    and     rsp, -16
+    call    nth_leave_thread
 
 /* nth_restore(const CONTEXT *rdi): offsets of nt_types.h */
     .globl nth_restore

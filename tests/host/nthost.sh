@@ -15,6 +15,8 @@ check "program: arguments arrive as they were given" arguments
 
 options=(--driver "$pe/probe.sys")
 for c in ioctl driver-exceptions time pending locking securing processes; do check "driver: $c" probe $c; done
+busy() { for _ in $(seq 20); do probe busy || return 1; done; }
+check "driver: programs that end in the middle of requests leave nothing" busy
 options+=(--pool 32)
 check "driver: everything in 32 MiB" probe locking
 options=(--driver "$pe/probe.sys" --verifier off)

@@ -446,6 +446,24 @@ int child_memory() {
     return WaitForSingleObject(stop, 10000) == WAIT_OBJECT_0 ? 0 : 1;
 }
 
+// The program ends while other threads are inside requests: nothing of theirs may stay behind (the verifier looks at
+// unload).
+DWORD WINAPI hammer(void *) {
+    for (;;) {
+        HANDLE h = open_probe();
+        for (int i = 0; i < 20; ++i) {
+            probe_request r = request(i % 4 ? PROBE_ECHO : PROBE_WORK, 1, 2);
+            call(h, r);
+        }
+        CloseHandle(h);
+    }
+}
+int exit_while_busy() {
+    for (int i = 0; i < 4; ++i) CreateThread(nullptr, 0, hammer, nullptr, 0, nullptr);
+    Sleep(30);
+    return 0;
+}
+
 // An operation by number, with a buffer of ours as its range: for the mistakes, and for injected failures.
 int operation(int argc, char **argv) {
     unsigned op = static_cast<unsigned>(std::atoi(argv[2]));
@@ -503,6 +521,7 @@ int main(int argc, char **argv) {
     std::string what = argc > 1 ? argv[1] : "";
     if (what == "child-exit") return 123;
     if (what == "child-hang") return child_hang();
+    if (what == "busy") return exit_while_busy();
     if (what == "child-memory") return child_memory();
     if (what == "child-crash") {
         volatile int *volatile nowhere = reinterpret_cast<int *>(8);
