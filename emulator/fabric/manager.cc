@@ -13,6 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "ring.h"
+
 namespace fabric {
 
 using nlohmann::json;
@@ -229,12 +231,7 @@ void Manager::make_link(uint64_t a, uint64_t b) {
         spdlog::error("cannot make a link: {}", std::strerror(errno));
         return;
     }
-    for (uint64_t offset : {uint64_t{0}, uint64_t{FABRIC_RING_STRIDE}}) {
-        auto *ring = reinterpret_cast<fabric_ring *>(map.data() + offset);
-        ring->cookie = FABRIC_COOKIE;
-        ring->version = FABRIC_VERSION;
-        ring->bytes = FABRIC_RING_BYTES;
-    }
+    format_link(map.data());
     uint64_t id = random64();
     links_[id] = {a, b};
     for (uint32_t end = 0; end < 2; end++) {

@@ -19,6 +19,15 @@ std::atomic_ref<T> shared(T &word) {
 
 }  // namespace
 
+void format_link(std::byte *base) {
+    for (uint64_t offset : {uint64_t{0}, uint64_t{FABRIC_RING_STRIDE}}) {
+        auto *ring = reinterpret_cast<fabric_ring *>(base + offset);
+        ring->cookie = FABRIC_COOKIE;
+        ring->version = FABRIC_VERSION;
+        ring->bytes = FABRIC_RING_BYTES;
+    }
+}
+
 RingWriter::RingWriter(std::byte *base)
     : ring_(reinterpret_cast<fabric_ring *>(base)), data_(base + FABRIC_RING_HEADER) {
     head_ = shared(ring_->head).load();

@@ -11,6 +11,9 @@
 
 namespace fabric {
 
+// Writes the headers of both rings of a new link: FABRIC_LINK_BYTES of zeroed memory at `base`.
+void format_link(std::byte *base);
+
 // Producer. Not thread safe; one reservation at a time.
 class RingWriter {
   public:

@@ -349,12 +349,7 @@ void Trunks::add_relay(Trunk &t, Remote &remote, uint64_t key) {
         spdlog::error("cannot make a relayed link: {}", std::strerror(errno));
         return;
     }
-    for (uint64_t offset : {uint64_t{0}, uint64_t{FABRIC_RING_STRIDE}}) {
-        auto *ring = reinterpret_cast<fabric_ring *>(r->map.data() + offset);
-        ring->cookie = FABRIC_COOKIE;
-        ring->version = FABRIC_VERSION;
-        ring->bytes = FABRIC_RING_BYTES;
-    }
+    format_link(r->map.data());
     r->from_nic = RingReader(r->map.data());
     r->to_nic = RingWriter(r->map.data() + FABRIC_RING_STRIDE);
     std::atomic_ref<uint32_t>(r->to_nic.header()->attached).store(1);
