@@ -28,6 +28,8 @@ int main(int argc, char **argv) {
     bool json = false;
     auto *status_cmd = app.add_subcommand("status", "guests, links and counters");
     status_cmd->add_flag("-j,--json", json, "as JSON");
+    std::string state_of;
+    status_cmd->add_option("--nic", state_of, "the whole state of this guest's NIC, as JSON: PDs, regions, CQs, QPs, counters");
 
     lab::RunOptions run;
     bool no_direct = false;
@@ -65,7 +67,7 @@ int main(int argc, char **argv) {
         lab::Paths paths = lab::Paths::find();
         if (*up_cmd) return lab::up(paths, up);
         if (*down_cmd) return lab::down(paths);
-        if (*status_cmd) return lab::status(paths, json);
+        if (*status_cmd) return state_of.empty() ? lab::status(paths, json) : lab::nic_state(paths, state_of);
         if (*run_cmd) return lab::run(paths, run);
         if (*doctor_cmd) return lab::doctor(paths);
         std::fprintf(stderr, "%s", app.help().c_str());

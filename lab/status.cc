@@ -68,6 +68,15 @@ int status(const Paths &paths, bool as_json) {
     return 0;
 }
 
+int nic_state(const Paths &paths, const std::string &guest) {
+    auto state = LabState::load(paths.run);
+    if (!state) throw UserError("no lab is up; start one with: sanlab up");
+    json answer = json::parse(ask_fabric(state->fabric_socket, json{{"cmd", "state"}, {"nic", guest}}.dump()));
+    if (!answer.value("ok", false)) throw UserError(answer.value("error", "sanfabricd gave no reason"));
+    std::cout << answer["state"].dump(2) << std::endl;
+    return 0;
+}
+
 int doctor(const Paths &paths) {
     int missing = 0;
     auto line = [&](bool ok, const std::string &what, const std::string &cure) {

@@ -8,8 +8,6 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -28,22 +26,13 @@
 #include "irq_unit.h"
 #include "nic/nic.h"
 #include "port.h"
+#include "system.h"
 
 using fabric::Fd;
+using fabric::monotonic_ns;
+using fabric::random64;
 
 namespace {
-
-uint64_t monotonic_ns() {
-    timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(ts.tv_nsec);
-}
-
-uint64_t random64() {
-    uint64_t v;
-    if (getrandom(&v, sizeof v, 0) != sizeof v) v = std::random_device{}();
-    return v;
-}
 
 struct Write {
     uint8_t bar;  // 0, 2, or kBusReset

@@ -3,44 +3,32 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "nic/ip_text.h"
 #include "ring.h"
+#include "system.h"
 
 namespace fabric {
 
 using nlohmann::json;
+using snic::dotted;
 
 namespace {
 
 constexpr uint64_t kListener = 1, kControl = 2;
 
-uint64_t random64() {
-    uint64_t v = 0;
-    if (getrandom(&v, sizeof v, 0) != sizeof v) v = reinterpret_cast<uintptr_t>(&v) * 0x9E3779B97F4A7C15u;
-    return v;
-}
-
-std::string name_of(const fabric_nic &nic) { return std::string(nic.name, strnlen(nic.name, sizeof nic.name)); }
-
-std::string dotted(uint32_t ip) {
-    return fmt::format("{}.{}.{}.{}", ip >> 24, ip >> 16 & 255, ip >> 8 & 255, ip & 255);
-}
-
 bool printable(const fabric_nic &nic) {
-    std::string name = name_of(nic);
-    if (name.empty() || name.size() == sizeof nic.name) return false;
-    for (char c : name)
-        if (c < 33 || c > 126) return false;
-    return true;
+    size_t length = strnlen(nic.name, sizeof nic.name);
+    if (length == 0 || length == sizeof nic.name) return false;
+    return std::all_of(nic.name, nic.name + length, [](char c) { return c >= 33 && c <= 126; });
 }
 
 struct FaultField {
@@ -133,12 +121,11 @@ void Manager::serve(int timeout_ms) {
     epoll_event events[16];
     // Trunks need a look now and then: pings, reconnection, what waits for room in a ring.
     if (trunks_ && (timeout_ms < 0 || timeout_ms > 2)) timeout_ms = 2;
+    if (!questions_.empty() && (timeout_ms < 0 || timeout_ms > 100)) timeout_ms = 100;
     int n = epoll_wait(epoll_.get(), events, 16, timeout_ms);
-    if (trunks_) {
-        timespec ts;
-        clock_gettime(CLOCK_MONOTONIC, &ts);
-        trunks_->tick(static_cast<uint64_t>(ts.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(ts.tv_nsec));
-    }
+    uint64_t now = monotonic_ns();
+    if (trunks_) trunks_->tick(now);
+    give_up_questions(now);
     for (int i = 0; i < n; i++) {
         uint64_t key = events[i].data.u64;
         if (key == kListener) accept_nic();
@@ -182,6 +169,7 @@ void Manager::serve_nic(uint64_t key) {
         bool ok = ctl.cookie == FABRIC_COOKIE;
         if (ok && ctl.type == FABRIC_CTL_HELLO && !it->second.hello) ok = hello(key, ctl, std::move(fds));
         else if (ok && ctl.type == FABRIC_CTL_COUNTERS && it->second.hello) it->second.counters = ctl.counters;
+        else if (ok && ctl.type == FABRIC_CTL_STATE && it->second.hello) ok = take_state(key, ctl.link, fds);
         else ok = false;
         if (!ok) {
             spdlog::warn("a NIC sent a message that does not belong there; closing its connection");
@@ -256,6 +244,7 @@ void Manager::drop_nic(uint64_t key) {
     Nic gone = std::move(it->second);
     nics_.erase(it);  // first: what follows may drop others
     if (!gone.hello) return;
+    end_questions_to(key);
     if (trunks_) trunks_->nic_left(key);
     spdlog::info("NIC '{}' left", name_of(gone.info));
     std::vector<std::pair<uint64_t, uint64_t>> tell;  // (NIC, link)
@@ -279,35 +268,7 @@ void Manager::drop_nic(uint64_t key) {
     }
 }
 
-// --- control socket ----------------------------------------------------------------------------------------------------------
-
-void Manager::accept_client() {
-    Fd fd(accept4(control_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd || clients_.size() >= kMaxClients) return;
-    uint64_t key = next_key_++;
-    watch(fd.get(), key);
-    clients_[key].fd = std::move(fd);
-}
-
-void Manager::serve_client(uint64_t key) {
-    Client &client = clients_[key];
-    char buf[4096];
-    ssize_t n = recv(client.fd.get(), buf, sizeof buf, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n <= 0 || client.in.size() + static_cast<size_t>(n) > kMaxLine) {
-        clients_.erase(key);
-        return;
-    }
-    client.in.append(buf, static_cast<size_t>(n));
-    for (size_t end; (end = client.in.find('\n')) != std::string::npos;) {
-        std::string answer = control(client.in.substr(0, end)) + '\n';
-        client.in.erase(0, end + 1);
-        if (send(client.fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(answer.size())) {
-            clients_.erase(key);
-            return;
-        }
-    }
-}
+// --- commands -----------------------------------------------------------------------------------------------------------------
 
 std::string Manager::status_json() {
     json nics = json::array(), faults = json::object();
@@ -326,12 +287,16 @@ std::string Manager::status_json() {
         .dump();
 }
 
-std::string Manager::control(const std::string &line) {
+std::optional<std::string> Manager::command(const std::string &line, uint64_t client) {
     auto error = [](const std::string &text) { return json{{"ok", false}, {"error", text}}.dump(); };
     json request = json::parse(line, nullptr, false);
     if (!request.is_object()) return error("not a JSON object; send one object a line, like {\"cmd\":\"status\"}");
     std::string cmd = request.contains("cmd") && request["cmd"].is_string() ? request["cmd"].get<std::string>() : "";
     if (cmd == "status") return status_json();
+    if (cmd == "state") {
+        if (!request.contains("nic") || !request["nic"].is_string()) return error("state needs \"nic\": the name of a NIC");
+        return ask_state(request["nic"].get<std::string>(), client);
+    }
     auto *page = reinterpret_cast<fabric_faults *>(fault_page_.data());
     fabric_faults next = *page;
     if (cmd == "reset-faults") {
@@ -348,7 +313,7 @@ std::string Manager::control(const std::string &line) {
             field->set(next, value.get<uint64_t>());
         }
     } else {
-        return error("unknown cmd '" + cmd + "' (accepted: status, faults, reset-faults)");
+        return error("unknown cmd '" + cmd + "' (accepted: status, state, faults, reset-faults)");
     }
     // Odd while the fields change: a reader that sees it keeps the old policy.
     std::atomic_ref<uint32_t> generation(page->generation);

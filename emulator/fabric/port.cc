@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "nic/nic.h"
+#include "system.h"
 
 namespace fabric {
 
@@ -19,13 +20,6 @@ constexpr uint64_t kConfirm = 3'000'000'000; // for the other NICs to find a new
 constexpr uint32_t kAttached = 1, kMapsPeer = 2;  // bits of fabric_ring::attached
 
 std::atomic_ref<uint32_t> attached(fabric_ring *ring) { return std::atomic_ref<uint32_t>(ring->attached); }
-
-std::string text_of(const fabric_nic &nic) {
-    std::string name(nic.name, strnlen(nic.name, sizeof nic.name));
-    for (char &c : name)
-        if (c < 32 || c > 126) c = '?';
-    return name;
-}
 
 void kick(const Fd &fd) {
     uint64_t one = 1;
@@ -157,8 +151,21 @@ void Port::handle(snic::Nic &nic, const fabric_ctl &ctl, std::vector<Fd> fds, ui
                 break;
             }
             break;
+        case FABRIC_CTL_STATE_REQUEST: tell_state(nic, ctl.link); break;
         default: break;
     }
+}
+
+void Port::tell_state(snic::Nic &nic, uint64_t number) {
+    std::string text = nic.state_json();
+    Fd fd = make_memfd("sanlab-state", text.size());
+    if (!fd || pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) return;
+    fabric_ctl ctl = {};
+    ctl.cookie = FABRIC_COOKIE;
+    ctl.version = FABRIC_VERSION;
+    ctl.type = FABRIC_CTL_STATE;
+    ctl.link = number;
+    manager_.send(ctl, {fd.get()});
 }
 
 void Port::handle_link(snic::Nic &nic, const fabric_ctl &ctl, std::vector<Fd> fds) {
@@ -181,7 +188,7 @@ void Port::handle_link(snic::Nic &nic, const fabric_ctl &ctl, std::vector<Fd> fd
     auto peer = std::make_unique<Peer>();
     peer->memory = Mapping::of(fds[0], 0, FABRIC_LINK_BYTES);
     if (!peer->memory.data()) {
-        log_(1, "fabric: cannot map the link to '" + text_of(ctl.nic) + "'");
+        log_(1, "fabric: cannot map the link to '" + name_of(ctl.nic) + "'");
         return;
     }
     std::byte *base = peer->memory.data();
@@ -205,15 +212,15 @@ void Port::handle_link(snic::Nic &nic, const fabric_ctl &ctl, std::vector<Fd> fd
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peer->wake_us.get(), &ev);
     attached(peer->out.header()).store(kAttached | (mapped ? kMapsPeer : 0));
     if (!mapped && ctl.nic.nram)
-        log_(1, "fabric: the RAM of '" + text_of(ctl.nic) + "' cannot be mapped (not sealed against shrinking?); its data is copied twice");
-    log_(2, "fabric: link to '" + text_of(ctl.nic) + "' is up");
+        log_(1, "fabric: the RAM of '" + name_of(ctl.nic) + "' cannot be mapped (not sealed against shrinking?); its data is copied twice");
+    log_(2, "fabric: link to '" + name_of(ctl.nic) + "' is up");
     peers_[peer->id] = std::move(peer);
 }
 
 void Port::drop(snic::Nic &nic, snic::PeerId id, const char *why) {
     auto it = peers_.find(id);
     if (it == peers_.end()) return;
-    log_(2, "fabric: '" + text_of(it->second->nic) + "' " + why);
+    log_(2, "fabric: '" + name_of(it->second->nic) + "' " + why);
     // The NIC first: it may still want to say something to the peer, and must not find the id dangling.
     nic.peer_down(id);
     recent_ = nullptr;

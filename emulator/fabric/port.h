@@ -87,6 +87,7 @@ class Port : public snic::Link {
     void disconnected(snic::Nic &nic, uint64_t now);
     void handle(snic::Nic &nic, const fabric_ctl &ctl, std::vector<Fd> fds, uint64_t now);
     void handle_link(snic::Nic &nic, const fabric_ctl &ctl, std::vector<Fd> fds);
+    void tell_state(snic::Nic &nic, uint64_t number);
     void drop(snic::Nic &nic, snic::PeerId id, const char *why);
     Peer *find_peer(snic::PeerId id);
 

@@ -20,6 +20,8 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "system.h"
+
 namespace fabric {
 
 namespace {
@@ -43,8 +45,6 @@ bool parse_address(const std::string &text, sockaddr_in &addr, std::string *erro
     addr.sin_port = htons(static_cast<uint16_t>(port));
     return true;
 }
-
-std::string name_of(const fabric_nic &nic) { return std::string(nic.name, strnlen(nic.name, sizeof nic.name)); }
 
 }  // namespace
 

@@ -344,10 +344,11 @@ static char *snic_get_state(Object *obj, Error **errp)
         return g_strdup("{}"); /* not realized */
     }
     snic_unlock_bql();
-    size_t need = snic_device_state_json(s->dev, text, len);
-    if (need >= len) {
-        text = g_realloc(text, need + 1);
-        snic_device_state_json(s->dev, text, need + 1);
+    size_t need;
+    /* Each call makes a new document, and objects come meanwhile: until one fits. */
+    while ((need = snic_device_state_json(s->dev, text, len)) >= len) {
+        len = need + 65536;
+        text = g_realloc(text, len);
     }
     snic_lock_bql();
     return text;

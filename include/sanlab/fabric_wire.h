@@ -121,7 +121,9 @@ enum fabric_ctl_type {
     FABRIC_CTL_WELCOME = 2, /* manager -> NIC. status; on success one descriptor: the fault page */
     FABRIC_CTL_LINK = 3,    /* manager -> NIC. peer. Descriptors: link memfd, eventfd to wait on, eventfd to wake the peer, the peer's RAM */
     FABRIC_CTL_PEER_DOWN = 4, /* manager -> NIC. peer.instance and link: that link is dead */
-    FABRIC_CTL_COUNTERS = 5 /* NIC -> manager, about once a second */
+    FABRIC_CTL_COUNTERS = 5, /* NIC -> manager, about once a second */
+    FABRIC_CTL_STATE_REQUEST = 6, /* manager -> NIC. link: number of the question */
+    FABRIC_CTL_STATE = 7    /* NIC -> manager. link: the same number. One descriptor: a memfd that holds the state document (JSON) */
 };
 enum fabric_ctl_status {
     FABRIC_CTL_OK = 0,
@@ -137,6 +139,7 @@ enum fabric_ctl_status {
 #define FABRIC_MAX_RAM 8u
 #define FABRIC_MAX_NICS 64u
 #define FABRIC_MAX_FDS (3u + FABRIC_MAX_RAM)
+#define FABRIC_MAX_STATE (16u * 1024u * 1024u) /* most bytes of a state document */
 
 struct fabric_nic {
     uint64_t guid;
@@ -167,7 +170,7 @@ struct fabric_ctl {
     uint16_t type;     /* enum fabric_ctl_type */
     uint32_t status;   /* enum fabric_ctl_status */
     uint32_t end;      /* LINK: 0 or 1, which end of the link you are */
-    uint64_t link;     /* LINK, PEER_DOWN: random id of the link */
+    uint64_t link;     /* LINK, PEER_DOWN: random id of the link; STATE_REQUEST, STATE: number of the question */
     struct fabric_nic nic; /* HELLO: yourself; LINK, PEER_DOWN: the peer */
     struct fabric_counters counters;
 };

@@ -52,6 +52,8 @@ kill_in_traffic() { # who to kill, name
 check "two guests come up" "$sanlab" up
 check "both links are up" wait_for_links 2
 conformance "checking IOMMU"
+nic_state() { [ "$("$sanlab" status --nic guest1 | python3 -c "import json, sys; d = json.load(sys.stdin); print(d['ready'], d['link'])")" = "True UP" ]; }
+check "the state of a guest's NIC can be read" nic_state
 check "all bandwidth and latency tests both ways, verified" "$sanlab" run --timeout 60 --json "$work/all.json" all
 kill_in_traffic "$(status_of "d['guests'][1]['pid']")" "a killed guest ends its peer's operations with an error within 5 seconds"
 check "a new guest can join" "$sanlab" up
