@@ -43,7 +43,7 @@ int post_message(Socket &s, Ring &ring, uint8_t opcode, uint32_t right, LPWSABUF
     int error = 0;
     for (DWORD i = 0; i < count && !error; ++i) {
         if (buffers[i].len == 0) continue;
-        const uint64_t start = reinterpret_cast<uint64_t>(buffers[i].buf);
+        const uint64_t start = address_of(buffers[i].buf);
         total += buffers[i].len;
         const Registration *r = find_local(s, start, buffers[i].len, right);
         if (!r)
@@ -82,7 +82,7 @@ int build_rdma(Socket &s, Queue<Operation> &chain, uint8_t opcode, LPWSABUFEX bu
     Operation *op = nullptr;
     for (DWORD i = 0; i < count; ++i) {
         if (buffers[i].len == 0) continue;
-        const uint64_t start = reinterpret_cast<uint64_t>(buffers[i].buf);
+        const uint64_t start = address_of(buffers[i].buf);
         const uint64_t last = start + (buffers[i].len - 1);
         Registration *r = find_handle(s, buffers[i].handle);
         if (!r || r->remote || start < r->first || last > r->last || last < start) return WSAEINVAL;

@@ -66,13 +66,19 @@ constexpr unsigned search_everything = ~0u;
 
 Registration *registration_of(regcache::Interval *node) { return static_cast<Registration *>(node); }
 
+// A registration handle: generation, index + 1, two zero bits. A 32-bit process has room for less of each.
+constexpr unsigned generation_shift = sizeof(void *) == 8 ? 32 : 18;
+constexpr uint32_t generation_mask = sizeof(void *) == 8 ? 0xffff : 0x3fff;
+constexpr uint32_t max_slots = sizeof(void *) == 8 ? 1u << 29 : 1u << 15;
+
 HANDLE make_handle(uint32_t index, uint32_t generation) {
-    return reinterpret_cast<HANDLE>((static_cast<uintptr_t>(generation) << 32) | (index + 1) << 2);
+    return reinterpret_cast<HANDLE>((static_cast<uintptr_t>(generation) << generation_shift) | (index + 1) << 2);
 }
 
 // Under s.lock.
 bool grow_slots(Socket &s) {
     const uint32_t count = s.handle_count ? 2 * s.handle_count : 16;
+    if (count > max_slots) return false;
     auto *larger = static_cast<Socket::Slot *>(heap_alloc(count * sizeof(Socket::Slot)));
     if (!larger) return false;
     if (s.handles) memcpy(larger, s.handles, s.handle_count * sizeof(Socket::Slot));
@@ -91,7 +97,7 @@ bool take_slot(Socket &s, Registration *r) {
     Socket::Slot &slot = s.handles[r->index];
     s.free_handle = slot.next_free;
     slot.registration = r;
-    slot.generation = (slot.generation + 1) & 0xffff;
+    slot.generation = (slot.generation + 1) & generation_mask;
     return true;
 }
 
@@ -137,7 +143,7 @@ int register_range(Socket &s, PVOID buffer, DWORD length, uint32_t rights, Regis
     }
     auto *r = heap_new<Registration>();
     if (!r) return WSAENOBUFS;
-    const uint64_t start = reinterpret_cast<uint64_t>(buffer);
+    const uint64_t start = address_of(buffer);
     const Status status = process->cache->acquire(start, length, rights, &s.owner, r->entry);
     if (status != Status::ok) {
         heap_delete(r);
@@ -203,8 +209,8 @@ Registration *find_local(Socket &s, uint64_t start, uint32_t length, uint32_t ri
 
 Registration *find_handle(Socket &s, HANDLE handle) {
     const uintptr_t value = reinterpret_cast<uintptr_t>(handle);
-    const uint32_t index = (static_cast<uint32_t>(value) >> 2) - 1;
-    if (value & 3 || index >= s.handle_count || s.handles[index].generation != value >> 32) return nullptr;
+    const uint32_t index = (static_cast<uint32_t>(value & ((uintptr_t{1} << generation_shift) - 1)) >> 2) - 1;
+    if (value & 3 || index >= s.handle_count || s.handles[index].generation != value >> generation_shift) return nullptr;
     return s.handles[index].registration;
 }
 
@@ -295,7 +301,7 @@ int WSPAPI san_deregister_rdma_memory(SOCKET handle, LPVOID descriptor, DWORD de
 int WSPAPI san_cache_callback(PVOID address, SIZE_T size, LPINT error) {
     if (!process->cache) return fail(error, WSAEINVAL);
     // Size 0: a whole view, whose size only the system knows; what lies at its start stands for it.
-    const size_t hit = process->cache->invalidate(reinterpret_cast<uint64_t>(address), size ? size : 1);
+    const size_t hit = process->cache->invalidate(address_of(address), size ? size : 1);
     return hit ? 0 : fail(error, WSAEINVAL);
 }
 

@@ -19,6 +19,9 @@ namespace sanprov {
 inline uint32_t swap32(uint32_t n) { return __builtin_bswap32(n); }
 inline uint16_t swap16(uint16_t n) { return __builtin_bswap16(n); }
 
+// An address as the driver and the NIC know it. By way of uintptr_t: a 32-bit pointer must not be extended by its sign.
+inline uint64_t address_of(const volatile void *p) { return reinterpret_cast<uintptr_t>(p); }
+
 class CriticalSection {
   public:
     CriticalSection() { InitializeCriticalSection(&cs_); }

@@ -3,10 +3,11 @@
 """Checks Windows images: what they import must exist on the oldest system that they are for, and what they export must be
 what is expected.
 
-    check_imports.py [--lists DIR] [--exports NAME[,NAME...]] IMAGE...
+    check_imports.py [--lists DIR] [--bits 32|64] [--exports NAME[,NAME...]] IMAGE...
 
-Every import is looked up in DIR/<module>.txt (one name a line; nt52-exports beside this file by default). A driver's
-functions must also have unwind information or be leaves, or structured exceptions could not pass through them.
+Every import is looked up in DIR/<module>.txt (one name a line; nt52-exports beside this file by default); for a 32-bit
+image also in DIR/x86-only/<module>.txt, which lists names that the 32-bit module has besides. A driver's functions must
+also have unwind information or be leaves, or structured exceptions could not pass through them.
 Exit status 0 if all is well, 1 if not, 2 for images that cannot be read.
 """
 import argparse
@@ -16,7 +17,7 @@ import sys
 
 
 class Image:
-    """A PE32+ image, as far as these checks need it."""
+    """A PE32 or PE32+ image, as far as these checks need it."""
 
     def __init__(self, path):
         self.path = path
@@ -29,11 +30,14 @@ class Image:
         (self.machine, sections, _, self.symtab, self.symbols, optional, self.flags) = struct.unpack_from(
             "<HHIIIHH", self.data, self.pe + 4)
         self.opt = self.pe + 24
-        if struct.unpack_from("<H", self.data, self.opt)[0] != 0x20B:
-            raise ValueError("not a 64-bit image")
+        magic = struct.unpack_from("<H", self.data, self.opt)[0]
+        if (magic, self.machine) not in ((0x20B, 0x8664), (0x10B, 0x14C)):
+            raise ValueError(f"neither an x64 nor an x86 image: magic {magic:#x}, machine {self.machine:#x}")
+        self.bits = 64 if magic == 0x20B else 32
         self.subsystem = struct.unpack_from("<H", self.data, self.opt + 68)[0]
-        count = struct.unpack_from("<I", self.data, self.opt + 108)[0]
-        self.dirs = [struct.unpack_from("<II", self.data, self.opt + 112 + 8 * i) for i in range(count)]
+        table = self.opt + (112 if self.bits == 64 else 96)
+        count = struct.unpack_from("<I", self.data, table - 4)[0]
+        self.dirs = [struct.unpack_from("<II", self.data, table + 8 * i) for i in range(count)]
         self.sections = []
         for i in range(sections):
             at = self.opt + optional + 40 * i
@@ -62,9 +66,9 @@ class Image:
                 return
             module = self.text(name)
             at = self.offset(lookup or iat)
-            while (entry := struct.unpack_from("<Q", self.data, at)[0]) != 0:
-                yield module, (entry & 0xFFFF) if entry >> 63 else self.text((entry & 0x7FFFFFFF) + 2)
-                at += 8
+            while (entry := struct.unpack_from("<Q" if self.bits == 64 else "<I", self.data, at)[0]) != 0:
+                yield module, (entry & 0xFFFF) if entry >> (self.bits - 1) else self.text((entry & 0x7FFFFFFF) + 2)
+                at += self.bits // 8
             rva += 20
 
     def exports(self):
@@ -97,16 +101,18 @@ class Image:
         return [struct.unpack_from("<II", self.data, self.offset(rva) + 12 * i) for i in range(size // 12)] if size else []
 
 
-def module_list(lists, module):
+def module_list(lists, module, bits):
     stem = module.lower().rsplit(".", 1)[0]
-    path = lists / f"{stem}.txt"
-    return set(path.read_text().split()) if path.exists() else None
+    path, more = lists / f"{stem}.txt", lists / "x86-only" / f"{stem}.txt"
+    if not path.exists():
+        return None
+    return set(path.read_text().split()) | (set(more.read_text().split()) if bits == 32 and more.exists() else set())
 
 
 def check_imports(image, lists):
     problems = []
     for module, name in image.imports():
-        known = module_list(lists, module)
+        known = module_list(lists, module, image.bits)
         if known is None:
             problems.append(f"imports from {module}, for which there is no list in {lists}")
         elif isinstance(name, int):
@@ -148,6 +154,7 @@ def main():
     here = pathlib.Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--lists", type=pathlib.Path, default=here / "nt52-exports")
+    parser.add_argument("--bits", type=int, choices=(32, 64), help="the images must be of this kind")
     parser.add_argument("--exports", help="the exact export names, comma separated")
     parser.add_argument("images", nargs="+", metavar="IMAGE")
     args = parser.parse_args()
@@ -156,6 +163,8 @@ def main():
         try:
             image = Image(path)
             problems = check_imports(image, args.lists)
+            if args.bits not in (None, image.bits):
+                problems.append(f"a {image.bits}-bit image; expected {args.bits} bits")
             if image.subsystem == 1:
                 problems += check_unwind(image)
             if args.exports is not None:

@@ -56,6 +56,8 @@ python3 -B "$top/tests/host/check_imports.py" "$pe"/{sanproxy.sys,sanprov.dll,sa
 verdict $? "imports exist on NT 5.2" "$work/imports.log"
 python3 -B "$top/tests/host/check_imports.py" --exports WSPStartupEx "$pe/sanprov.dll" >"$work/exports.log"
 verdict $? "the provider exports WSPStartupEx alone" "$work/exports.log"
+python3 -B "$top/tests/host/check_imports.py" --bits 32 --exports WSPStartupEx "$pe/sanprov32.dll" >"$work/exports32.log"
+verdict $? "so does the 32-bit one, under that very name, and its imports exist on NT 5.2" "$work/exports32.log"
 
 for device in '' ,revoke=deregister ,msi=off ,direct=off; do
   pair "conformance${device:+ with ${device#,}}" santest.exe --serve -- santest.exe 10.0.0.2
