@@ -21,6 +21,8 @@ struct UpOptions {
 int up(const Paths &paths, const UpOptions &options);
 int down(const Paths &paths);
 int status(const Paths &paths, bool json);
+// The state document of one guest's NIC, on standard output.
+int nic_state(const Paths &paths, const std::string &guest);
 
 struct RunOptions {
     std::string where = "vm";  // host or vm
