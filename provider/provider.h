@@ -17,6 +17,7 @@ class CacheBackend : public regcache::Backend {
     void *allocate(size_t bytes) override { return heap_alloc(bytes); }
     void free(void *memory) override { heap_free(memory); }
     void pause() override { Sleep(0); }
+    uint32_t thread_number() override { return GetCurrentThreadId() / 4; } // ids are multiples of four
     regcache::Status pin(uint64_t start, uint64_t length, uint32_t rights, regcache::Owner *owner,
                          regcache::Region &region) override;
     regcache::Status expose(regcache::Region &region, uint32_t rights, regcache::Owner *owner) override;

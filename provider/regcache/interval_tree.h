@@ -54,8 +54,9 @@ class IntervalTree {
         return nullptr;
     }
 
-    // An interval that contains [first, last] and that `accept` takes. Looks at no more than `effort` candidates: this
-    // question is asked to save work, so it must not become work.
+    // An interval that contains [first, last] and that `accept` takes. Offers no more than `effort` of those that contain it:
+    // this question is asked to save work, so it must not become work. Each costs O(log n): to the left of `first`, a subtree
+    // that reaches `last` has one.
     template <typename Accept> Interval *containing(uint64_t first, uint64_t last, unsigned effort, Accept accept) const {
         return containing_at(root_, first, last, effort, accept);
     }
@@ -129,9 +130,11 @@ class IntervalTree {
     template <typename Accept>
     static Interval *containing_at(Interval *tree, uint64_t first, uint64_t last, unsigned &effort, Accept accept) {
         while (tree && effort > 0 && tree->max_last >= last) {
-            --effort;
             if (tree->first <= first) {
-                if (tree->last >= last && accept(tree)) return tree;
+                if (tree->last >= last) {
+                    if (accept(tree)) return tree;
+                    --effort;
+                }
                 // Nearer starts lie to the right: the tightest fit first.
                 if (Interval *found = containing_at(tree->right, first, last, effort, accept)) return found;
             }

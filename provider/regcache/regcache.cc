@@ -37,153 +37,197 @@ class Cache::Guard {
 
 bool Cache::init(const Config &config) {
     config_ = config;
-    list_init(lru_);
-    size_t buckets = 64;
-    while (buckets < 2ull * config.max_count && buckets < (1u << 21)) buckets *= 2;
-    buckets_ = static_cast<Entry **>(backend_.allocate(buckets * sizeof(Entry *)));
-    if (!buckets_) return false;
-    for (size_t i = 0; i < buckets; ++i) buckets_[i] = nullptr;
-    bucket_mask_ = buckets - 1;
+    list_init(ring_);
+    void *memory = backend_.allocate(Index::bytes(config.max_count));
+    if (!memory) return false;
+    index_.init(memory, config.max_count);
     return true;
 }
 
 Cache::~Cache() {
-    if (!buckets_) return;
+    if (!index_.memory()) return;
     flush_all();
-    while (slabs_) {
-        Slab *slab = slabs_;
-        slabs_ = slab->next;
-        slab->~Slab();
-        backend_.free(slab);
-    }
-    backend_.free(buckets_);
+    for (unsigned k = 0; k < pool_.chunks(); ++k) backend_.free(pool_.memory(k));
+    backend_.free(index_.memory());
 }
 
-size_t Cache::bucket(uint64_t first, uint64_t last, uint32_t rights) const {
-    uint64_t h = (first ^ (last << 20 | last >> 44) ^ rights) * 0x9E3779B97F4A7C15ull;
-    h ^= h >> 32;
-    return h & bucket_mask_;
+// --- hits: without the lock ------------------------------------------------------------------------------------------
+
+Entry *Cache::hit(uint64_t first, uint64_t last, uint32_t rights, Owner *owner) {
+    const uint32_t row = this->row();
+    Entry *found = nullptr;
+    index_.find(Index::hash(first, last, rights), [&](uint32_t index) {
+        Entry *entry = &pool_.at(index);
+        __builtin_prefetch(entry); // beside the count's line, not after it
+        pool_.count(index, row).fetch_add(1, std::memory_order_seq_cst);
+        // Held, if it is ready; only then may its fields be looked at.
+        if (state(entry) == State::ready && entry->first == first && entry->last == last && entry->rights_ == rights) {
+            found = entry;
+            return true;
+        }
+        drop(entry, row);
+        return false;
+    });
+    if (!found) return nullptr;
+    std::atomic<uint64_t> &hits = tallies_[row].hits; // not an atomic addition: that would double the cost of a hit
+    hits.store(hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (!found->used_.load(std::memory_order_relaxed)) found->used_.store(true, std::memory_order_relaxed);
+    Owner *const only = found->owner_.load(std::memory_order_relaxed);
+    if (only && only != owner) share(found, owner);
+    return found;
+}
+
+// Ends a hold on a local entry, or what was taken for one. From here on the entry may be anybody's.
+void Cache::drop(Entry *entry, uint32_t row) {
+    pool_.count(entry->index_, row).fetch_sub(1, std::memory_order_seq_cst);
+    if (beyond_.load(std::memory_order_seq_cst)) release_beyond_bounds(entry);
+    if (state(entry) == State::gone) bury(entry);
+}
+
+// The caller holds it, and is not the only one any more who has used it.
+void Cache::share(Entry *entry, Owner *owner) {
+    Guard guard(backend_);
+    if (state(entry) == State::ready) hold(entry, owner);
+}
+
+void Cache::bury(Entry *entry) {
+    Guard guard(backend_);
+    recycle_if_unused(entry);
+}
+
+// Beyond its bounds the cache keeps nothing idle, but for this moment: so this is the one to go, if it is idle.
+void Cache::release_beyond_bounds(Entry *entry) {
+    {
+        Guard guard(backend_);
+        if (!exceeds(0, 0) || state(entry) != State::ready || !claim(entry)) return;
+        withdraw(entry, State::dying);
+        ++counters_.evictions;
+    }
+    Stack victims;
+    victims.push(entry->ring_);
+    unpin_all(victims);
 }
 
 // --- entries: under the lock ---------------------------------------------------------------------------------------
 
-Entry *Cache::new_entry() {
-    if (!free_) return nullptr;
-    Entry *entry = free_;
-    free_ = entry->chain_;
-    entry->chain_ = nullptr;
-    return entry;
+// For local ones: perhaps. Stable only when no hit can succeed any more.
+bool Cache::held(const Entry *entry) {
+    return remote(entry) ? exact_count(entry).load(std::memory_order_relaxed) != 0 : pool_.sum(entry->index_) != 0;
 }
 
-// Without the lock: adds a slab to the free list.
-bool Cache::grow() {
-    void *memory = backend_.allocate(sizeof(Slab));
-    if (!memory) return false;
-    Slab *slab = new (memory) Slab;
-    Guard guard(backend_);
-    slab->next = slabs_;
-    slabs_ = slab;
-    for (Entry &entry : slab->entries) {
-        entry.chain_ = free_;
-        free_ = &entry;
-    }
-    return true;
-}
-
-// It is not pinned (any more).
-void Cache::settle(Entry *entry) {
-    if (entry->leaving_) leaving_.remove(entry);
-    entry->leaving_ = false;
-}
-
-void Cache::recycle(Entry *entry) {
-    settle(entry);
-    entry->state_ = Entry::State::free;
-    entry->region_ = {};
-    entry->chain_ = free_;
-    free_ = entry;
-}
-
-void Cache::unhash(Entry *entry) {
-    if (!entry->hashed_) return;
-    Entry **at = &buckets_[bucket(entry->first, entry->last, entry->rights_)];
-    while (*at != entry) at = &(*at)->chain_;
-    *at = entry->chain_;
-    entry->chain_ = nullptr;
-    entry->hashed_ = false;
+// The entry is ready. True: it is idle, and will be nobody's.
+bool Cache::claim(Entry *entry) {
+    if (held(entry)) return false; // not to turn hits away for nothing
+    set_state(entry, State::claimed);
+    if (!held(entry)) return true;
+    set_state(entry, State::ready);
+    return false;
 }
 
 // Nobody finds it any more, but those who wait for its end. References stay.
-void Cache::withdraw(Entry *entry) {
-    unhash(entry);
+void Cache::withdraw(Entry *entry, State next) {
+    set_state(entry, next);
+    if (entry->hashed_) index_.remove(Index::hash(entry->first, entry->last, entry->rights_), entry->index_);
+    entry->hashed_ = false;
     tree_.remove(entry);
     leaving_.insert(entry);
     entry->leaving_ = true;
-    if (listed(entry->lru_)) {
-        list_remove(entry->lru_);
-        --counters_.idle;
-    }
-    list_remove(entry->owned_);
-    entry->owner_ = nullptr;
-    entry->dead_.store(true, std::memory_order_release);
+    list_remove(entry->ring_);
+    set_owner(entry, nullptr);
     --counters_.count;
     counters_.bytes -= entry->length();
+    if (!making_room_ && beyond_.load(std::memory_order_relaxed)) update_beyond();
+}
+
+void Cache::update_beyond() {
+    const bool beyond = exceeds(0, 0);
+    beyond_.store(beyond, std::memory_order_seq_cst);
+    if (!beyond) all_held_ = false;
+}
+
+// It is not pinned (any more).
+void Cache::finish(Entry *entry) {
+    if (entry->leaving_) leaving_.remove(entry);
+    entry->leaving_ = false;
+    set_state(entry, State::gone);
+    recycle_if_unused(entry);
+}
+
+void Cache::recycle_if_unused(Entry *entry) {
+    if (state(entry) != State::gone || exact_count(entry).load(std::memory_order_relaxed) != 0) return;
+    if (pool_.sum(entry->index_) != 0) return; // also of remote ones: a hit may be looking at it by mistake
+    set_state(entry, State::free);
+    entry->region_ = {};
+    pool_.give(entry);
 }
 
 void Cache::set_owner(Entry *entry, Owner *owner) {
     list_remove(entry->owned_);
-    entry->owner_ = owner;
+    entry->owner_.store(owner, std::memory_order_relaxed);
     if (owner) list_append(owner->entries_, entry->owned_);
 }
 
+// The caller has counted itself in.
 void Cache::hold(Entry *entry, Owner *owner) {
-    if (entry->references_++ == 0) {
-        list_remove(entry->lru_);
-        --counters_.idle;
-    }
-    if (entry->owner_ && entry->owner_ != owner) set_owner(entry, nullptr);
+    entry->used_.store(true, std::memory_order_relaxed);
+    Owner *const only = entry->owner_.load(std::memory_order_relaxed);
+    if (only && only != owner) set_owner(entry, nullptr);
 }
 
-void Cache::make_idle(Entry *entry) {
-    entry->state_ = Entry::State::ready;
-    list_append(lru_, entry->lru_);
-    ++counters_.idle;
+bool Cache::exceeds(uint64_t extra_count, uint64_t extra_bytes) const {
+    return counters_.count + extra_count > config_.max_count || counters_.bytes + extra_bytes > config_.max_bytes;
 }
 
-// Moves idle entries to `victims`, oldest first, until there is room for so much more.
-void Cache::collect_excess(uint64_t extra_count, uint64_t extra_bytes, Entry *&victims) {
-    while (lru_.next != &lru_ && (counters_.count + extra_count > config_.max_count ||
-                                  counters_.bytes + extra_bytes > config_.max_bytes)) {
-        Entry *entry = lru_.next->entry;
-        withdraw(entry);
+// Moves idle entries to `victims` until there is room for so much more. The caller then updates beyond_, when it has taken the
+// room, without having left the lock: who becomes idle behind the hand must not be overlooked.
+void Cache::collect_excess(uint64_t extra_count, uint64_t extra_bytes, Stack &victims) {
+    if (!exceeds(extra_count, extra_bytes) || all_held_) return;
+    // First this, then the look at the counts: a release behind the hand sees it, and waits for the lock.
+    beyond_.store(true, std::memory_order_seq_cst);
+    making_room_ = true;
+    // Twice around: the first time takes marks off.
+    for (uint64_t n = 2 * counters_.count; n > 0 && exceeds(extra_count, extra_bytes); --n) {
+        Entry *entry = ring_.next->entry;
+        list_remove(entry->ring_);
+        list_append(ring_, entry->ring_);
+        if (state(entry) != State::ready) continue;
+        if (entry->used_.load(std::memory_order_relaxed)) {
+            entry->used_.store(false, std::memory_order_relaxed);
+            continue;
+        }
+        if (!claim(entry)) continue;
+        withdraw(entry, State::dying);
         ++counters_.evictions;
-        entry->chain_ = victims;
-        victims = entry;
+        victims.push(entry->ring_);
     }
+    making_room_ = false;
+    all_held_ = exceeds(extra_count, extra_bytes);
 }
 
 // Without the lock: the victims are withdrawn and nobody holds them.
-void Cache::unpin_all(Entry *victims) {
-    if (!victims) return;
-    for (Entry *entry = victims; entry; entry = entry->chain_) backend_.unpin(entry->region_);
+void Cache::unpin_all(Stack &victims) {
+    if (victims.empty()) return;
+    for (Link *link = victims.top(); link; link = link->next) backend_.unpin(link->entry->region_);
     Guard guard(backend_);
-    while (victims) {
-        Entry *entry = victims;
-        victims = entry->chain_;
-        recycle(entry);
-    }
+    while (!victims.empty()) finish(victims.pop()->entry);
 }
 
 // --- look-up: under the lock -----------------------------------------------------------------------------------------
 
 Entry *Cache::find_local(uint64_t first, uint64_t last, uint32_t rights) {
-    for (Entry *e = buckets_[bucket(first, last, rights)]; e; e = e->chain_)
-        if (e->first == first && e->last == last && e->rights_ == rights && e->state_ == Entry::State::ready) {
-            ++counters_.hits;
-            return e;
-        }
-    Interval *found = tree_.containing(first, last, containment_effort, [rights](Interval *node) {
-        return entry_of(node)->rights_ == rights && entry_of(node)->state_ == Entry::State::ready;
+    Entry *exact = nullptr;
+    index_.find(Index::hash(first, last, rights), [&](uint32_t index) {
+        Entry *e = &pool_.at(index);
+        if (e->first != first || e->last != last || e->rights_ != rights || state(e) != State::ready) return false;
+        exact = e;
+        return true;
+    });
+    if (exact) {
+        ++counters_.hits;
+        return exact;
+    }
+    Interval *found = tree_.containing(first, last, containment_effort, [this, rights](Interval *node) {
+        return entry_of(node)->rights_ == rights && state(entry_of(node)) == State::ready;
     });
     if (found) ++counters_.containing;
     return found ? entry_of(found) : nullptr;
@@ -191,13 +235,15 @@ Entry *Cache::find_local(uint64_t first, uint64_t last, uint32_t rights) {
 
 // One that this owner's peer already has, else an idle one.
 Entry *Cache::find_remote(uint64_t first, uint64_t last, uint32_t rights, Owner *owner) {
-    Entry *idle = nullptr;
-    for (Entry *e = buckets_[bucket(first, last, rights)]; e; e = e->chain_) {
-        if (e->first != first || e->last != last || e->rights_ != rights || e->state_ != Entry::State::ready) continue;
-        if (e->references_ > 0 && e->owner_ == owner) return e;
-        if (e->references_ == 0) idle = e;
-    }
-    return idle;
+    Entry *mine = nullptr, *idle = nullptr;
+    index_.find(Index::hash(first, last, rights), [&](uint32_t index) {
+        Entry *e = &pool_.at(index);
+        if (e->first != first || e->last != last || e->rights_ != rights || state(e) != State::ready) return false;
+        if (!held(e)) idle = e;
+        else if (e->owner_.load(std::memory_order_relaxed) == owner) mine = e;
+        return mine != nullptr;
+    });
+    return mine ? mine : idle;
 }
 
 // --- the operations ------------------------------------------------------------------------------------------------
@@ -206,41 +252,54 @@ Status Cache::acquire(uint64_t start, uint64_t length, uint32_t rights, Owner *o
     entry = nullptr;
     const uint64_t last = start + (length - 1);
     if (length == 0 || last < start || rights == 0) return Status::bad_address;
-    if (rights & remote_any) {
-        Entry *found;
-        bool idle;
-        {
-            Guard guard(backend_);
-            found = find_remote(start, last, rights, owner);
-            idle = found && found->references_ == 0;
-            if (found) {
-                ++counters_.hits;
-                hold(found, owner);
-                if (idle) {
-                    found->state_ = Entry::State::busy;
-                    set_owner(found, owner);
-                }
-            }
-        }
-        if (found && !idle) {
-            entry = found;
-            return Status::ok;
-        }
-        if (found) {
-            const Status status = expose(found, owner);
-            if (status == Status::ok) entry = found;
-            // Invalidated meanwhile: the caller's memory is going away. Anything else: try with a new registration.
-            if (status == Status::ok || status == Status::bad_address) return status;
-        }
-    } else {
+    if (rights & remote_any) return acquire_remote(start, last, rights, owner, entry);
+    if ((entry = hit(start, last, rights, owner))) return Status::ok;
+    Entry *made;
+    Stack victims;
+    {
         Guard guard(backend_);
         if (Entry *found = find_local(start, last, rights)) {
+            pool_.count(found->index_, row()).fetch_add(1, std::memory_order_seq_cst);
             hold(found, owner);
             entry = found;
             return Status::ok;
         }
+        made = new_entry(start, last, rights, owner, victims);
     }
-    return build(start, last, rights, owner, entry);
+    return build(made, start, last, rights, owner, entry, victims);
+}
+
+Status Cache::acquire_remote(uint64_t first, uint64_t last, uint32_t rights, Owner *owner, Entry *&entry) {
+    Entry *found, *made = nullptr;
+    Stack victims;
+    bool idle;
+    {
+        Guard guard(backend_);
+        found = find_remote(first, last, rights, owner);
+        idle = found && !held(found);
+        if (found) {
+            ++counters_.hits;
+            exact_count(found).fetch_add(1, std::memory_order_relaxed);
+            hold(found, owner);
+            if (idle) {
+                set_state(found, State::busy);
+                set_owner(found, owner);
+            }
+        } else {
+            made = new_entry(first, last, rights, owner, victims);
+        }
+    }
+    if (found && !idle) {
+        entry = found;
+        return Status::ok;
+    }
+    if (found) {
+        const Status status = expose(found, owner);
+        if (status == Status::ok) entry = found;
+        // Invalidated meanwhile: the caller's memory is going away. Anything else: try with a new registration.
+        if (status == Status::ok || status == Status::bad_address) return status;
+    }
+    return build(made, first, last, rights, owner, entry, victims);
 }
 
 // The entry is busy and ours. On failure it is gone.
@@ -251,41 +310,68 @@ Status Cache::expose(Entry *entry, Owner *owner) {
         Guard guard(backend_);
         dead = !entry->usable();
         if (!dead && status == Status::ok) {
-            entry->state_ = Entry::State::ready;
+            set_state(entry, State::ready);
             ++counters_.exposes;
             return Status::ok;
         }
-        if (!dead) withdraw(entry);
+        if (!dead) withdraw(entry, State::dying);
+        exact_count(entry).fetch_sub(1, std::memory_order_relaxed);
     }
-    entry->chain_ = nullptr;
-    unpin_all(entry);
+    Stack victims;
+    victims.push(entry->ring_);
+    unpin_all(victims);
     return dead ? Status::bad_address : status == Status::bad_address ? Status::failed : status;
 }
 
-Status Cache::build(uint64_t first, uint64_t last, uint32_t rights, Owner *owner, Entry *&entry) {
-    Entry *made = nullptr, *victims = nullptr;
-    while (!made) {
-        {
-            Guard guard(backend_);
-            made = new_entry();
-            if (made) {
-                ++counters_.misses;
-                made->first = first;
-                made->last = last;
-                made->rights_ = rights;
-                made->references_ = 1;
-                made->state_ = Entry::State::building;
-                made->dead_.store(false, std::memory_order_relaxed);
-                collect_excess(1, made->length(), victims);
-                // In the tree at once, so that an invalidation during the pin is not missed.
-                tree_.insert(made);
-                set_owner(made, owner);
-                ++counters_.count;
-                counters_.bytes += made->length();
-                if (counters_.bytes > counters_.peak_bytes) counters_.peak_bytes = counters_.bytes;
-            }
+// Without the lock: memory for more entries.
+bool Cache::grow() {
+    unsigned k;
+    {
+        Guard guard(backend_);
+        k = pool_.chunks();
+    }
+    if (!EntryPool::can_grow(k)) return false;
+    void *memory = backend_.allocate(EntryPool::chunk_bytes(k));
+    if (!memory) return false;
+    {
+        Guard guard(backend_);
+        if (pool_.chunks() == k) {
+            pool_.grow(memory);
+            return true;
         }
-        if (!made && !grow()) return Status::no_resources;
+    }
+    backend_.free(memory); // another thread was quicker
+    return true;
+}
+
+// Under the lock. Held by the caller, and in the tree at once, so that an invalidation during the pin is not missed.
+Entry *Cache::new_entry(uint64_t first, uint64_t last, uint32_t rights, Owner *owner, Stack &victims) {
+    Entry *made = pool_.take();
+    if (!made) return nullptr;
+    ++counters_.misses;
+    made->first = first;
+    made->last = last;
+    made->rights_ = rights;
+    made->used_.store(false, std::memory_order_relaxed);
+    set_state(made, State::building);
+    pool_.count(made->index_, rights & remote_any ? EntryPool::exact : row()).fetch_add(1, std::memory_order_seq_cst);
+    collect_excess(1, made->length(), victims);
+    tree_.insert(made);
+    list_append(ring_, made->ring_);
+    set_owner(made, owner);
+    ++counters_.count;
+    counters_.bytes += made->length();
+    if (counters_.bytes > counters_.peak_bytes) counters_.peak_bytes = counters_.bytes;
+    update_beyond();
+    return made;
+}
+
+// `made`: by new_entry(); nullptr: there was none.
+Status Cache::build(Entry *made, uint64_t first, uint64_t last, uint32_t rights, Owner *owner, Entry *&entry, Stack &victims) {
+    while (!made) {
+        if (!grow()) return Status::no_resources;
+        Guard guard(backend_);
+        made = new_entry(first, last, rights, owner, victims);
     }
     unpin_all(victims);
 
@@ -305,67 +391,61 @@ Status Cache::build(uint64_t first, uint64_t last, uint32_t rights, Owner *owner
         Guard guard(backend_);
         dead = !made->usable();
         if (status == Status::ok && !dead) {
-            Entry *&head = buckets_[bucket(first, last, rights)];
-            made->chain_ = head;
-            head = made;
-            made->hashed_ = true;
-            made->state_ = Entry::State::ready;
+            made->hashed_ = index_.insert(Index::hash(first, last, rights), made->index_);
+            set_state(made, State::ready);
             entry = made;
             return Status::ok;
         }
-        if (!dead) withdraw(made);
+        if (!dead) withdraw(made, State::dying);
+        pool_.count(made->index_, rights & remote_any ? EntryPool::exact : row()).fetch_sub(1, std::memory_order_seq_cst);
         if (status != Status::ok) {
             ++counters_.pin_failures;
-            recycle(made);
+            finish(made);
             return dead ? Status::bad_address : status;
         }
     }
-    made->chain_ = nullptr;
-    unpin_all(made);
+    victims.push(made->ring_);
+    unpin_all(victims);
     return Status::bad_address;
 }
 
 void Cache::release(Entry *entry) {
-    Entry *victims = nullptr;
-    const bool remote = entry->rights_ & remote_any; // once idle, the entry may be anybody's
+    if (remote(entry)) release_remote(entry);
+    else drop(entry, row());
+}
+
+void Cache::release_remote(Entry *entry) {
     {
         Guard guard(backend_);
         // Whoever takes the memory away may be in the middle of it: the peer's access must have ended when this returns.
-        while (remote && entry->state_ == Entry::State::dying) {
+        while (state(entry) == State::dying) {
             backend_.unlock();
             backend_.pause();
             backend_.lock();
         }
-        if (--entry->references_ > 0) return;
-        if (!entry->usable()) { // whoever invalidated it has unpinned it
-            recycle(entry);
+        std::atomic<uint32_t> &count = exact_count(entry);
+        if (count.load(std::memory_order_relaxed) > 1 || !entry->usable()) {
+            count.fetch_sub(1, std::memory_order_relaxed);
+            recycle_if_unused(entry); // whoever invalidated it has unpinned it
             return;
         }
-        if (!remote) {
-            make_idle(entry);
-            collect_excess(0, 0, victims);
-        } else {
-            entry->references_ = 1; // ours, while the peer's access is being ended
-            entry->state_ = Entry::State::busy;
-        }
-    }
-    if (!remote) {
-        unpin_all(victims);
-        return;
+        set_state(entry, State::busy); // and still held, by us, while the peer's access is being ended
     }
     const Status status = backend_.revoke(entry->region_);
+    Stack victims;
     {
         Guard guard(backend_);
-        entry->references_ = 0;
+        exact_count(entry).fetch_sub(1, std::memory_order_relaxed);
         const bool dead = !entry->usable();
         if (!dead && status == Status::ok) {
-            make_idle(entry);
+            set_state(entry, State::ready);
+            all_held_ = false;
             collect_excess(0, 0, victims);
+            update_beyond();
         } else {
             // Invalidated meanwhile, or revocation failed: then only deregistration ends the access.
-            if (!dead) withdraw(entry);
-            entry->chain_ = victims;
-            victims = entry;
+            if (!dead) withdraw(entry, State::dying);
+            victims.push(entry->ring_);
         }
     }
     unpin_all(victims);
@@ -375,33 +455,23 @@ size_t Cache::invalidate(uint64_t start, uint64_t length) {
     if (length == 0) return 0;
     const uint64_t last = start + (length - 1) < start ? UINT64_MAX : start + (length - 1);
     size_t hit = 0;
-    Entry *work = nullptr;
+    Stack work;
     {
         Guard guard(backend_);
         while (Interval *node = tree_.overlapping(start, last)) {
             Entry *entry = entry_of(node);
             ++hit;
             ++counters_.invalidations;
-            if (entry->references_ > 0) ++counters_.live_invalidations;
-            const bool ours = entry->state_ == Entry::State::ready;
-            withdraw(entry);
-            if (!ours) continue; // its holder finds it dead and unpins it; we wait for that below
-            ++entry->references_; // until it is unpinned
-            entry->state_ = Entry::State::dying;
-            entry->chain_ = work;
-            work = entry;
+            const bool ours = state(entry) == State::ready;
+            // Building or busy: its holder finds it doomed and unpins it; we wait for that below.
+            withdraw(entry, ours ? State::dying : State::doomed);
+            if (held(entry)) ++counters_.live_invalidations;
+            if (ours) work.push(entry->ring_);
         }
     }
-    for (Entry *entry = work; entry; entry = entry->chain_) backend_.unpin(entry->region_);
+    for (Link *link = work.top(); link; link = link->next) backend_.unpin(link->entry->region_);
     Guard guard(backend_);
-    while (work) {
-        Entry *entry = work;
-        work = entry->chain_;
-        entry->chain_ = nullptr;
-        entry->state_ = Entry::State::gone;
-        settle(entry);
-        if (--entry->references_ == 0) recycle(entry);
-    }
+    while (!work.empty()) finish(work.pop()->entry);
     // Others may be at entries of the range: pinning what is dead already, revoking, evicting. The memory can go only when
     // they have finished. They never wait for us, and what they do is bounded.
     for (bool first = true; leaving_.overlapping(start, last); first = false) {
@@ -414,16 +484,15 @@ size_t Cache::invalidate(uint64_t start, uint64_t length) {
 }
 
 void Cache::flush(Owner *owner) {
-    Entry *victims = nullptr;
+    Stack victims;
     {
         Guard guard(backend_);
         while (owner->entries_.next != &owner->entries_) {
             Entry *entry = owner->entries_.next->entry;
-            if (entry->references_ == 0) {
-                withdraw(entry);
+            if (state(entry) == State::ready && claim(entry)) {
+                withdraw(entry, State::dying);
                 ++counters_.flushed;
-                entry->chain_ = victims;
-                victims = entry;
+                victims.push(entry->ring_);
             } else {
                 set_owner(entry, nullptr);
             }
@@ -433,15 +502,16 @@ void Cache::flush(Owner *owner) {
 }
 
 void Cache::flush_all() {
-    Entry *victims = nullptr;
+    Stack victims;
     {
         Guard guard(backend_);
-        while (lru_.next != &lru_) {
-            Entry *entry = lru_.next->entry;
-            withdraw(entry);
+        for (Link *link = ring_.next; link != &ring_;) {
+            Entry *entry = link->entry;
+            link = link->next;
+            if (state(entry) != State::ready || !claim(entry)) continue;
+            withdraw(entry, State::dying);
             ++counters_.flushed;
-            entry->chain_ = victims;
-            victims = entry;
+            victims.push(entry->ring_);
         }
     }
     unpin_all(victims);
@@ -449,7 +519,11 @@ void Cache::flush_all() {
 
 Counters Cache::counters() {
     Guard guard(backend_);
-    return counters_;
+    Counters now = counters_;
+    for (const Tally &tally : tallies_) now.hits += tally.hits.load(std::memory_order_relaxed);
+    for (Link *link = ring_.next; link != &ring_; link = link->next)
+        if (state(link->entry) == State::ready && !held(link->entry)) ++now.idle;
+    return now;
 }
 
 } // namespace regcache

@@ -4,7 +4,7 @@
 // buffer again costs a look-up.
 //
 // Concepts
-//   Entry    one registration at the NIC, with exact rights. Live while somebody holds it (acquire .. release), else idle.
+//   Entry    one registration at the NIC, with exact rights. Held by somebody (acquire .. release), else idle.
 //   Owner    a connection. Entries that only one owner has used leave with it (flush).
 //   local    an entry whose rights are local: shared by all owners; serves any range inside it with the same rights.
 //   remote   an entry with a remote right: for one owner's peer at a time, for exactly its range and rights. On release the
@@ -14,41 +14,44 @@
 //   - Rights are never wider than asked; a remote entry is never wider than the range that was asked for.
 //   - The lock is never held across a call to the backend's work (pin, expose, revoke, unpin, allocate).
 //   - invalidate() neither allocates nor frees, honours partial overlap (adjacency is none), and may run on any thread,
-//     also while the range is live: such an entry dies (usable() is false from then on) and leaves the NIC. When it
+//     also while the range is held: such an entry dies (usable() is false from then on) and leaves the NIC. When it
 //     returns nothing of the range is pinned any more, whichever thread was at it (pinning, exposing, evicting).
-//   - Bounded: beyond max_count or max_bytes idle entries are evicted, least recently used first. Live ones are not, and
-//     do not fail for the bound's sake. When the backend is out of resources, idle entries go and it is asked once more.
+//   - Bounded: beyond max_count or max_bytes idle entries are evicted, those first that were not used since the last look
+//     (second chance, a clock's hand over all entries). Held ones are not, and do not fail for the bound's sake. When the
+//     backend is out of resources, idle entries go and it is asked once more.
 //   - A pin that fails leaves nothing behind.
+//   - Acquiring and releasing a local range that is cached exactly so takes no lock, waits for nobody, and writes only what
+//     no other thread writes (unless more threads than EntryPool::rows do it): such hits scale with the processors.
+//
+// How a hit does without the lock, and why that is right
+//   A hit asks the index for a candidate, counts itself in (in its thread's row, entry_pool.h), then looks at the entry's
+//   state. If that is `ready`, it holds the entry; if not, it counts itself out again and goes the slow way, under the lock.
+//   Who wants an entry to go does the two in the opposite order, under the lock: it changes the state, then sums the counts.
+//   All four are sequentially consistent, so at least one of the two sees the other (as in Dekker's algorithm): either the
+//   hit sees that the entry goes, or the sum contains the hit. Hence
+//   - an entry is idle when, in state `claimed`, the sum is zero: it cannot become held. The sum is read row by row, not
+//     at once, but once the state has changed no hit succeeds any more: what is added from then on is taken back in the
+//     same row. So no order of reading makes the sum smaller than what is really held. Larger it may be, for a moment:
+//     then an idle entry passes for a held one, which is safe, and it is asked about again.
+//   - a held entry is not recycled, whatever else happens to it. So the holder may read its plain fields, which change only
+//     between recycling and `ready`; a hit verifies range and rights after it has counted itself in, not before. It does not
+//     matter that the index may be out of date, or that the entry was another one a moment ago.
+//   - a release counts itself out, then looks at the state. If the entry is `gone` it may have been the last: it sums, under
+//     the lock. Whoever sets `gone` sums afterwards as well. One of the two recycles it, by the same argument; not both, as
+//     they do it under the lock. By the time a release looks, the entry may have been recycled, by another release; then it
+//     looks at another life of the same memory, and what it does is right for that one, too.
+//   Remote entries are counted under the lock alone (EntryPool::exact): their last release has to be known at once.
 //
 // Portable: no operating system header, no exceptions. The backend supplies the lock and the memory as well.
 #pragma once
 
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-
-#include "interval_tree.h"
+#include "entry.h"
+#include "entry_pool.h"
+#include "index.h"
 
 namespace regcache {
 
-// The values are those of SNIC_ACCESS_*.
-enum Rights : uint32_t {
-    local_read = 1,
-    local_write = 2,
-    remote_read = 4,
-    remote_write = 8,
-    remote_any = remote_read | remote_write,
-};
-
 enum class Status { ok, bad_address, no_resources, failed };
-
-// What the backend knows a registration by.
-struct Region {
-    uint64_t id = 0;
-    uint64_t key = 0;
-};
-
-class Owner;
 
 class Backend {
   public:
@@ -58,6 +61,8 @@ class Backend {
     virtual void free(void *memory) = 0;
     // Lets other threads run for a moment.
     virtual void pause() = 0;
+    // Of the calling thread. Threads with different numbers (modulo EntryPool::rows) do not disturb each other's hits.
+    virtual uint32_t thread_number() = 0;
     // Secures, locks and registers. With a remote right also exposes it to the owner's peer.
     virtual Status pin(uint64_t start, uint64_t length, uint32_t rights, Owner *owner, Region &region) = 0;
     // Exposes a revoked region to the owner's peer; the key changes.
@@ -71,65 +76,13 @@ class Backend {
     ~Backend() = default;
 };
 
-class Entry;
-struct Link {
-    Link *prev = nullptr, *next = nullptr;
-    Entry *entry = nullptr; // whose link it is; nullptr in a list's head
-};
-
-class Entry : private Interval {
-  public:
-    Entry() { lru_.entry = owned_.entry = this; }
-    Entry(const Entry &) = delete;
-    Entry &operator=(const Entry &) = delete;
-    uint64_t start() const { return first; }
-    uint64_t length() const { return last - first + 1; }
-    uint32_t rights() const { return rights_; }
-    uint64_t key() const { return region_.key; }
-    // False once its memory has been taken away: it must not be used for new operations.
-    bool usable() const { return !dead_.load(std::memory_order_acquire); }
-
-  private:
-    friend class Cache;
-    enum class State : uint8_t {
-        free,     // in the free list
-        building, // its maker pins it
-        ready,    // live or idle
-        busy,     // being exposed or revoked by the one who holds it
-        dying,    // invalidated while live; its invalidator unpins it
-        gone,     // it has been unpinned; only references are left
-    };
-    Region region_;
-    Owner *owner_ = nullptr; // the only one so far; nullptr: several
-    Link lru_, owned_;
-    Entry *chain_ = nullptr; // hash chain; also free list and work lists
-    uint32_t rights_ = 0;
-    uint32_t references_ = 0;
-    State state_ = State::free;
-    bool hashed_ = false;
-    bool leaving_ = false; // in Cache::leaving_
-    std::atomic<bool> dead_{false};
-};
-
-class Owner {
-  public:
-    Owner() { entries_.prev = entries_.next = &entries_; }
-    Owner(const Owner &) = delete;
-    Owner &operator=(const Owner &) = delete;
-    uint64_t tag = 0; // the backend's
-
-  private:
-    friend class Cache;
-    Link entries_; // used by this owner only; under the cache's lock
-};
-
 struct Config {
     uint32_t max_count = 4096;
     uint64_t max_bytes = 1ull << 30;
 };
 
 struct Counters {
-    uint64_t hits = 0;          // exact
+    uint64_t hits = 0;          // exact. Some may be missing when more threads than EntryPool::rows hit at the same time
     uint64_t containing = 0;    // served by a larger entry
     uint64_t misses = 0;
     uint64_t exposes = 0;       // remote: found idle, exposed again
@@ -162,47 +115,70 @@ class Cache {
     void flush(Owner *owner);
     // Drops all idle entries.
     void flush_all();
+    // Looks at every entry.
     Counters counters();
 
   private:
-    static constexpr size_t slab_entries = 64;
     static constexpr unsigned containment_effort = 16;
-    struct Slab {
-        Slab *next;
-        Entry entries[slab_entries];
-    };
+    using State = Entry::State;
     class Guard;
 
     static Entry *entry_of(Interval *node) { return static_cast<Entry *>(node); }
-    size_t bucket(uint64_t start, uint64_t last, uint32_t rights) const;
+    static bool remote(const Entry *entry) { return entry->rights_ & remote_any; }
+    uint32_t row() { return backend_.thread_number() % EntryPool::rows; }
+    std::atomic<uint32_t> &exact_count(const Entry *entry) { return pool_.count(entry->index_, EntryPool::exact); }
 
+    // The ways of a hit: any thread, without the lock.
+    Entry *hit(uint64_t first, uint64_t last, uint32_t rights, Owner *owner);
+    void drop(Entry *entry, uint32_t row);
+    void share(Entry *entry, Owner *owner);
+    void bury(Entry *entry);
+    void release_beyond_bounds(Entry *entry);
+
+    // Under the lock.
     Entry *find_local(uint64_t first, uint64_t last, uint32_t rights);
     Entry *find_remote(uint64_t first, uint64_t last, uint32_t rights, Owner *owner);
-    Status build(uint64_t first, uint64_t last, uint32_t rights, Owner *owner, Entry *&entry);
-    Status expose(Entry *entry, Owner *owner);
-    Entry *new_entry();
-    bool grow();
-
     void hold(Entry *entry, Owner *owner);
     void set_owner(Entry *entry, Owner *owner);
-    void make_idle(Entry *entry);
-    void unhash(Entry *entry);
-    void withdraw(Entry *entry);
-    void settle(Entry *entry);
-    void recycle(Entry *entry);
-    void collect_excess(uint64_t extra_count, uint64_t extra_bytes, Entry *&victims);
-    void unpin_all(Entry *victims);
+    void set_state(Entry *entry, State state) { entry->state_.store(state, std::memory_order_seq_cst); }
+    State state(const Entry *entry) const { return entry->state_.load(std::memory_order_seq_cst); }
+    bool held(const Entry *entry);
+    bool claim(Entry *entry);
+    void withdraw(Entry *entry, State next);
+    void finish(Entry *entry);
+    void recycle_if_unused(Entry *entry);
+    bool exceeds(uint64_t extra_count, uint64_t extra_bytes) const;
+    void update_beyond();
+    void collect_excess(uint64_t extra_count, uint64_t extra_bytes, Stack &victims);
 
+    Status acquire_remote(uint64_t first, uint64_t last, uint32_t rights, Owner *owner, Entry *&entry);
+    void release_remote(Entry *entry);
+    Status build(Entry *made, uint64_t first, uint64_t last, uint32_t rights, Owner *owner, Entry *&entry, Stack &victims);
+    Entry *new_entry(uint64_t first, uint64_t last, uint32_t rights, Owner *owner, Stack &victims);
+    Status expose(Entry *entry, Owner *owner);
+    bool grow();
+    void unpin_all(Stack &victims);
+
+    // What a hit reads: written once, or rarely. Apart from what others write all the time.
     Backend &backend_;
-    Config config_;
+    Index index_;
+    std::atomic<bool> beyond_{false}; // a bound is exceeded, or room is being made: releases must look. Written under the lock
+    EntryPool pool_;
+    char apart_[64];
+
+    struct Tally { // of a row: written by the threads that count there, without the lock
+        std::atomic<uint64_t> hits{0};
+        char apart[64 - sizeof(std::atomic<uint64_t>)];
+    };
+    Tally tallies_[EntryPool::rows];
+
     // All under the backend's lock.
-    IntervalTree tree_;
+    Config config_;
+    IntervalTree tree_;    // in the cache
     IntervalTree leaving_; // withdrawn, but perhaps not unpinned yet
-    Entry **buckets_ = nullptr;
-    size_t bucket_mask_ = 0;
-    Link lru_; // idle entries, oldest first
-    Entry *free_ = nullptr;
-    Slab *slabs_ = nullptr;
+    Link ring_;            // in the cache, in the order in which eviction looks at them
+    bool making_room_ = false;
+    bool all_held_ = false; // found while beyond a bound; from then on who releases evicts, so there is nothing to look for
     Counters counters_;
 };
 

@@ -30,6 +30,11 @@ class NoBackend : public Backend {
     void *allocate(size_t bytes) override { return std::malloc(bytes); }
     void free(void *memory) override { std::free(memory); }
     void pause() override { std::this_thread::yield(); }
+    uint32_t thread_number() override {
+        static std::atomic<uint32_t> threads{0};
+        static thread_local const uint32_t number = threads++;
+        return number;
+    }
     Status pin(uint64_t, uint64_t, uint32_t, Owner *, Region &region) override {
         region.id = region.key = ++next_;
         return Status::ok;

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -17,6 +18,12 @@
 namespace regcache {
 
 inline thread_local int locks_held = 0;
+
+inline uint32_t numbered_thread() {
+    static std::atomic<uint32_t> threads{0};
+    static thread_local const uint32_t number = threads++;
+    return number;
+}
 
 class Books : public Backend {
   public:
@@ -49,6 +56,7 @@ class Books : public Backend {
         called();
         std::this_thread::yield();
     }
+    uint32_t thread_number() override { return numbered_thread(); }
     Status pin(uint64_t start, uint64_t length, uint32_t rights, Owner *owner, Region &region) override {
         called();
         if (before_pin) before_pin();

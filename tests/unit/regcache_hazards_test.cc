@@ -182,6 +182,7 @@ class Machine : public Backend {
     void *allocate(size_t bytes) override { return std::malloc(bytes); }
     void free(void *memory) override { std::free(memory); }
     void pause() override { std::this_thread::yield(); }
+    uint32_t thread_number() override { return numbered_thread(); }
 
     Status pin(uint64_t start, uint64_t length, uint32_t, Owner *, Region &region) override {
         const size_t first = page_of(start), last = page_of(start + length - 1);
