@@ -101,8 +101,21 @@ bool take_slot(Socket &s, Registration *r) {
     return true;
 }
 
-// Under s.lock. Takes it out of all look-ups.
-void forget(Socket &s, Registration *r) {
+// Under s.lock. nullptr: none is spare.
+Registration *spare(Socket &s) {
+    Registration *r = s.free_registrations;
+    if (r) s.free_registrations = r->next;
+    return r;
+}
+
+// Under s.lock.
+void give_back(Socket &s, Registration *r) {
+    r->next = s.free_registrations;
+    s.free_registrations = r;
+}
+
+// Under s.lock. Takes it out of all look-ups, and gives it back. The cache's entry, which the caller releases without the lock.
+regcache::Entry *forget(Socket &s, Registration *r) {
     if (r->remote) {
         s.remote_registrations.remove(r);
     } else {
@@ -111,11 +124,8 @@ void forget(Socket &s, Registration *r) {
         s.handles[r->index].next_free = s.free_handle;
         s.free_handle = r->index + 1;
     }
-}
-
-void release(Registration *r) {
-    process->cache->release(r->entry);
-    heap_delete(r);
+    give_back(s, r);
+    return r->entry;
 }
 
 int winsock_error(Status status) {
@@ -134,37 +144,47 @@ int check_registrable(const Socket &s) {
     return s.state == State::disconnected && s.error ? s.error : WSAENOTCONN;
 }
 
+// What register_range() leaves: a copy, since another thread may deregister at once.
+struct Registered {
+    HANDLE handle; // local
+    uint64_t key;  // remote
+};
+
 // A registration in the socket's look-ups. 0 or a Winsock error.
-int register_range(Socket &s, PVOID buffer, DWORD length, uint32_t rights, Registration *&out) {
+int register_range(Socket &s, PVOID buffer, DWORD length, uint32_t rights, Registered &out) {
+    Registration *r;
     {
         Guard guard(s.lock);
         const int problem = check_registrable(s);
         if (problem) return problem;
+        r = spare(s);
     }
-    auto *r = heap_new<Registration>();
+    if (!r) r = heap_new<Registration>();
     if (!r) return WSAENOBUFS;
-    const uint64_t start = address_of(buffer);
-    const Status status = process->cache->acquire(start, length, rights, &s.owner, r->entry);
-    if (status != Status::ok) {
-        heap_delete(r);
-        return winsock_error(status);
-    }
-    r->first = start;
-    r->last = start + (length - 1);
-    r->remote = rights & regcache::remote_any;
-    int problem;
+    const uint64_t start = reinterpret_cast<uint64_t>(buffer);
+    regcache::Entry *entry;
+    const Status status = process->cache->acquire(start, length, rights, &s.owner, entry);
+    int problem = winsock_error(status);
     {
         Guard guard(s.lock);
-        problem = check_registrable(s); // it may have been closed meanwhile
-        if (!problem && !r->remote && !take_slot(s, r)) problem = WSAENOBUFS;
-        if (!problem) (r->remote ? s.remote_registrations : s.local_registrations).insert(r);
+        if (!problem) problem = check_registrable(s); // it may have been closed meanwhile
+        const bool remote = rights & regcache::remote_any;
+        if (!problem && !remote && !take_slot(s, r)) problem = WSAENOBUFS;
+        if (problem) {
+            give_back(s, r);
+        } else {
+            r->first = start;
+            r->last = start + (length - 1);
+            r->entry = entry;
+            r->remote = remote;
+            r->in_use = 0;
+            (remote ? s.remote_registrations : s.local_registrations).insert(r);
+            if (remote) out.key = entry->key();
+            else out.handle = make_handle(r->index, s.handles[r->index].generation);
+        }
     }
-    if (problem) {
-        release(r);
-        return problem;
-    }
-    out = r;
-    return 0;
+    if (problem && entry) process->cache->release(entry);
+    return problem;
 }
 
 bool valid_flags(DWORD flags) { return flags == MEM_READ || flags == MEM_WRITE || flags == MEM_READWRITE; }
@@ -182,15 +202,14 @@ Registration *find_remote(Socket &s, const Descriptor &d) {
 
 void release_tree(Socket &s, regcache::IntervalTree &tree) {
     for (;;) {
-        Registration *r;
+        regcache::Entry *entry;
         {
             Guard guard(s.lock);
             regcache::Interval *node = tree.overlapping(0, UINT64_MAX);
             if (!node) return;
-            r = registration_of(node);
-            forget(s, r);
+            entry = forget(s, registration_of(node));
         }
-        release(r);
+        process->cache->release(entry);
     }
 }
 
@@ -221,7 +240,8 @@ void release_all_registrations(Socket &s) {
     release_tree(s, s.local_registrations);
 }
 
-void free_handles(Socket &s) {
+void free_registrations(Socket &s) {
+    while (Registration *r = spare(s)) heap_delete(r);
     heap_free(s.handles);
     s.handles = nullptr;
     s.handle_count = s.free_handle = 0;
@@ -232,27 +252,23 @@ void free_handles(Socket &s) {
 HANDLE WSPAPI san_register_memory(SOCKET handle, PVOID buffer, DWORD length, DWORD flags, LPINT error) {
     SocketRef s(handle);
     int problem = !s ? WSAENOTSOCK : !valid_flags(flags) ? WSAEINVAL : !buffer || length == 0 ? WSAEFAULT : 0;
-    Registration *r = nullptr;
-    if (!problem) problem = register_range(*s, buffer, length, flags, r);
-    if (problem) {
-        fail(error, problem);
-        return nullptr;
-    }
-    Guard guard(s->lock);
-    return make_handle(r->index, s->handles[r->index].generation);
+    Registered registered = {};
+    if (!problem) problem = register_range(*s, buffer, length, flags, registered);
+    if (problem) fail(error, problem);
+    return problem ? nullptr : registered.handle;
 }
 
 int WSPAPI san_deregister_memory(SOCKET handle, HANDLE registration, LPINT error) {
     SocketRef s(handle);
     if (!s) return fail(error, WSAENOTSOCK);
-    Registration *r;
+    regcache::Entry *entry;
     {
         Guard guard(s->lock);
-        r = find_handle(*s, registration);
+        Registration *r = find_handle(*s, registration);
         if (!r || r->in_use) return fail(error, WSAEINVAL);
-        forget(*s, r);
+        entry = forget(*s, r);
     }
-    release(r);
+    process->cache->release(entry);
     return 0;
 }
 
@@ -271,10 +287,10 @@ int WSPAPI san_register_rdma_memory(SOCKET handle, PVOID buffer, DWORD length, D
     // The peer's reading needs the NIC to read, its writing the NIC to write: the local rights that go with it.
     const uint32_t rights = flags | (flags & MEM_READ ? regcache::remote_read : 0u) |
                             (flags & MEM_WRITE ? regcache::remote_write : 0u);
-    Registration *r = nullptr;
-    const int problem = register_range(*s, buffer, length, rights, r);
+    Registered registered = {};
+    const int problem = register_range(*s, buffer, length, rights, registered);
     if (problem) return fail(error, problem);
-    const Descriptor d = {descriptor_magic, flags, r->first, r->entry->key(), length, 0};
+    const Descriptor d = {descriptor_magic, flags, reinterpret_cast<uint64_t>(buffer), registered.key, length, 0};
     memcpy(descriptor, &d, sizeof d);
     *descriptor_length = sizeof d;
     return 0;
@@ -286,14 +302,14 @@ int WSPAPI san_deregister_rdma_memory(SOCKET handle, LPVOID descriptor, DWORD de
     if (!descriptor || descriptor_length < sizeof(Descriptor)) return fail(error, WSAEINVAL);
     Descriptor d;
     memcpy(&d, descriptor, sizeof d);
-    Registration *r;
+    regcache::Entry *entry;
     {
         Guard guard(s->lock);
-        r = find_remote(*s, d);
+        Registration *r = find_remote(*s, d);
         if (!r) return fail(error, WSAEINVAL);
-        forget(*s, r);
+        entry = forget(*s, r);
     }
-    release(r); // the peer's access has ended when this returns
+    process->cache->release(entry); // the peer's access has ended when this returns
     return 0;
 }
 

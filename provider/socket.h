@@ -32,7 +32,7 @@ struct Registration : regcache::Interval {
     uint32_t index = 0;  // local: its slot in Socket::handles
     uint32_t in_use = 0; // operations that name it
     bool remote = false;
-    Registration *next = nullptr; // work lists
+    Registration *next = nullptr; // free list
 };
 
 // What the peer needs to reach an exposed buffer; it travels in the switch's messages. No pointers, one size for all.
@@ -131,6 +131,7 @@ struct Socket {
     };
     Slot *handles = nullptr;
     uint32_t handle_count = 0, free_handle = 0; // index + 1
+    Registration *free_registrations = nullptr;  // as many as there ever were at a time: the heap is slower than a cached hit
 };
 
 // socket_table.cc: handles are slots with a generation, so that a stale one is found out without touching the socket.
@@ -203,7 +204,7 @@ Registration *find_local(Socket &s, uint64_t start, uint32_t length, uint32_t ri
 Registration *find_handle(Socket &s, HANDLE handle);                                   // under s.lock
 void release_remote_registrations(Socket &s);
 void release_all_registrations(Socket &s);
-void free_handles(Socket &s);
+void free_registrations(Socket &s); // with the last reference
 
 // Takes the receives that wait for room in their ring out of it, so that a completion moves none of them on.
 void hold_back(Socket &s, Queue<Operation> &waiting); // under s.lock

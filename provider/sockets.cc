@@ -27,7 +27,7 @@ Socket *socket_create(int *error) {
 void socket_destroy(Socket *s) {
     queues_destroy(*s);
     release_all_registrations(*s); // none is left unless creation failed half way
-    free_handles(*s);
+    free_registrations(*s);
     if (s->switch_handle != INVALID_SOCKET) {
         int ignored;
         process->upcalls.lpWPUCloseSocketHandle(s->switch_handle, &ignored); // the last up-call for this socket
