@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "mr_table.h"
 
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <new>
+
 namespace snic {
 
 namespace {
@@ -13,6 +18,17 @@ uint32_t half_round(uint32_t half, uint32_t key) {
 }
 
 }  // namespace
+
+void *MrTable::Block::operator new(size_t size) {
+    constexpr size_t kLargePage = size_t{2} << 20;
+    static_assert(sizeof(Block) % kLargePage == 0);
+    void *block = std::aligned_alloc(kLargePage, size);
+    if (!block) throw std::bad_alloc();
+    madvise(block, size, MADV_HUGEPAGE);  // a wish
+    return block;
+}
+
+void MrTable::Block::operator delete(void *block) { std::free(block); }
 
 MrTable::MrTable(Host &host, uint32_t max_mr) : max_(max_mr) {
     for (uint32_t &key : secret_) key = host.random();
@@ -39,7 +55,7 @@ Mr *MrTable::create() {
         free_.pop_back();
     } else {
         if (used_ >= max_) return nullptr;
-        if (used_ % kBlock == 0) blocks_.push_back(std::make_unique<Slot[]>(kBlock));
+        if (used_ % kBlock == 0) blocks_.push_back(std::make_unique<Block>());
         index = ++used_;  // slot 0 is named 1
     }
     Slot &s = slot(index - 1);

@@ -5,6 +5,7 @@
 // randomness keys; so a revoked key comes again only after four thousand million others, and the next cannot be guessed from it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -20,12 +21,14 @@ struct Mr {
     uint32_t pd = 0;
     uint32_t access = 0;     // SNIC_ACCESS_*
     uint32_t bound_qpn = 0;  // SNIC_QPN_ANY: every QP of the PD
+    uint32_t uses = 0;       // operations in flight that may touch it
     uint64_t va = 0;
     uint64_t length = 0;
+    bool dying = false;      // DEREGISTER_MR waits for uses to become 0; no new use starts
     PageMap pages;
-    uint32_t uses = 0;    // operations in flight that may touch it
-    bool dying = false;   // DEREGISTER_MR waits for uses to become 0; no new use starts
 };
+// What the checks look at shares a cache line.
+static_assert(offsetof(Mr, pages) <= 64);
 
 // Why an access is refused, in the order of the checks.
 enum class MrCheck : uint8_t { ok, key, pd, binding, rights, dying, bounds };
@@ -60,16 +63,22 @@ class MrTable {
         Mr mr;
         uint32_t counter = 0;
     };
-    // Slots lie in blocks that never move, so that a look-up touches one line and regions can be pointed to.
-    static constexpr uint32_t kBlock = 4096;
-    Slot &slot(uint32_t i) { return blocks_[i / kBlock][i % kBlock]; }
+    // Slots lie in blocks that never move: a look-up touches one cache line, and regions can be pointed to. A block is one large page
+    // where the system has them, so that the cost of a look-up hardly grows with the number of regions.
+    static constexpr uint32_t kBlock = 16384;
+    struct Block {
+        Slot slots[kBlock];
+        static void *operator new(size_t size);
+        static void operator delete(void *block);
+    };
+    Slot &slot(uint32_t i) { return blocks_[i / kBlock]->slots[i % kBlock]; }
     uint64_t next_key(Slot &slot, uint32_t index);
     MrCheck check(uint64_t key, uint32_t pd, uint32_t qpn, bool remote, uint64_t va, uint64_t len, uint32_t need, Mr *&out);
 
     uint32_t max_;
     uint32_t count_ = 0;
     uint32_t used_ = 0;  // slots that ever held a region
-    std::vector<std::unique_ptr<Slot[]>> blocks_;
+    std::vector<std::unique_ptr<Block>> blocks_;
     std::vector<uint32_t> free_;
     uint32_t secret_[4] = {};  // round keys of the permutation
 };
