@@ -107,6 +107,7 @@ namespace {
 
 int g_fmode, g_commode;
 char **g_initenv;
+char16_t **g_winitenv;
 char *g_acmdln;
 char16_t *g_wcmdln;
 int g_argc_data;
@@ -562,6 +563,7 @@ const Import imports[] = {
     DATA_AS("_fmode", g_fmode),
     DATA_AS("_commode", g_commode),
     DATA_AS("__initenv", g_initenv),
+    DATA_AS("__winitenv", g_winitenv),
     DATA_AS("_acmdln", g_acmdln),
     DATA_AS("_wcmdln", g_wcmdln),
     DATA_AS("__argc", g_argc_data),

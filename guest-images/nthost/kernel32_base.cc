@@ -44,6 +44,15 @@ DWORD NTAPI FormatMessageA(DWORD flags, const void *, DWORD id, DWORD, char *out
     memcpy(out, text, n + 1);
     return n;
 }
+DWORD NTAPI FormatMessageW(DWORD flags, const void *source, DWORD id, DWORD language, WCHAR *out, DWORD size, void *arguments) {
+    char text[64];
+    if (flags & 0x100) return fail(ERROR_CALL_NOT_IMPLEMENTED), 0;
+    DWORD n = FormatMessageA(flags, source, id, language, text, sizeof text, arguments);
+    if (n >= size) return fail(ERROR_INSUFFICIENT_BUFFER), 0;
+    std::u16string w = widen(text);
+    memcpy(out, w.c_str(), w.size() * 2 + 2);
+    return n;
+}
 
 HANDLE NTAPI LocalFree(void *p) {
     if (p != nullptr) user_free(p);
@@ -54,7 +63,8 @@ void *NTAPI LocalAlloc(DWORD flags, uint64_t size) {
 }
 
 // ---- modules. Modules that nthost stands for have small handles of their own.
-constexpr const char *kBuiltin[] = {"kernel32.dll", "ntdll.dll", "msvcrt.dll", "ws2_32.dll", "advapi32.dll"};
+constexpr const char *kBuiltin[] = {"kernel32.dll", "ntdll.dll",    "msvcrt.dll", "ws2_32.dll",
+                                     "advapi32.dll", "setupapi.dll", "newdev.dll"};
 
 uint64_t builtin_handle(const std::string &name) {
     std::string n = lower(name);
@@ -418,11 +428,15 @@ BOOL NTAPI SetConsoleTextAttribute(HANDLE, uint16_t) {
 BOOL NTAPI SetConsoleOutputCP(DWORD) {
     return 1;
 }
+DWORD NTAPI GetConsoleOutputCP() {
+    return 65001;
+}
 
 const Import imports[] = {
     FN(GetLastError),
     FN(SetLastError),
     FN(FormatMessageA),
+    FN(FormatMessageW),
     FN(LocalFree),
     FN(LocalAlloc),
     FN(GetModuleHandleA),
@@ -487,6 +501,7 @@ const Import imports[] = {
     FN(GetConsoleScreenBufferInfo),
     FN(SetConsoleTextAttribute),
     FN(SetConsoleOutputCP),
+    FN(GetConsoleOutputCP),
 };
 const ImportTable registered("kernel32.dll", imports);
 

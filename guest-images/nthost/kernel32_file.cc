@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // kernel32.dll: files. \\.\Name goes to the driver, everything else to the host's file system; the standard handles are
-// the host's standard streams.
+// the host's standard streams. --fail file makes calls that name a file of the host fail.
+#include <dirent.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -13,7 +16,9 @@
 #include "crt.h"
 #include "imports.h"
 #include "io.h"
+#include "setup_state.h"
 #include "user.h"
+#include "verifier.h"
 
 namespace nth {
 
@@ -55,10 +60,19 @@ DWORD error_of(int e) {
     }
 }
 
+constexpr DWORD IO_DEVICE = 1117, NO_MORE_FILES = 18;
+
 std::string host_path(std::string s) {
     for (char &c : s)
         if (c == '\\') c = '/';
     return s;
+}
+// Files in use may be renamed, but not deleted or replaced.
+bool in_use(const std::string &path) {
+    struct stat st;
+    SetupState &s = setup_state();
+    if (s.in_use.empty() || stat(path.c_str(), &st) != 0) return false;
+    return s.in_use.contains({st.st_dev, st.st_ino});
 }
 
 uint64_t open_device(const std::string &name, DWORD access, DWORD flags) {
@@ -76,6 +90,7 @@ uint64_t create_file(const std::string &name, DWORD access, DWORD disposition, D
         std::string rest = name.substr(4);
         if (rest.size() < 2 || rest[1] != ':') return open_device(rest, access, flags);
     }
+    if (should_fail(Fail::File)) return fail(IO_DEVICE), INVALID_HANDLE;
     int how = (access & 0x40000000) ? ((access & 0x80000000) ? O_RDWR : O_WRONLY) : O_RDONLY;
     switch (disposition) {
         case 1: how |= O_CREAT | O_EXCL; break;
@@ -260,12 +275,16 @@ BOOL NTAPI FlushFileBuffers(uint64_t) {
     return 1;
 }
 BOOL NTAPI DeleteFileA(const char *name) {
-    return unlink(host_path(name).c_str()) == 0 ? 1 : fail(error_of(errno));
+    if (should_fail(Fail::File)) return fail(IO_DEVICE);
+    std::string path = host_path(name);
+    if (in_use(path)) return fail(ERROR_ACCESS_DENIED);
+    return unlink(path.c_str()) == 0 ? 1 : fail(error_of(errno));
 }
 BOOL NTAPI DeleteFileW(const WCHAR *name) {
     return DeleteFileA(narrow_z(name).c_str());
 }
 DWORD NTAPI GetFileAttributesA(const char *name) {
+    if (should_fail(Fail::File)) return fail(IO_DEVICE), 0xffffffff;
     struct stat st;
     if (stat(host_path(name).c_str(), &st) != 0) return fail(error_of(errno)), 0xffffffff;
     return S_ISDIR(st.st_mode) ? 0x10 : 0x80;
@@ -279,8 +298,21 @@ BOOL NTAPI CreateDirectoryA(const char *name, void *) {
 BOOL NTAPI RemoveDirectoryW(const WCHAR *name) {
     return rmdir(host_path(narrow_z(name)).c_str()) == 0 ? 1 : fail(error_of(errno));
 }
-BOOL NTAPI MoveFileExW(const WCHAR *a, const WCHAR *b, DWORD) {
-    return rename(host_path(narrow_z(a)).c_str(), host_path(narrow_z(b)).c_str()) == 0 ? 1 : fail(error_of(errno));
+BOOL NTAPI MoveFileExW(const WCHAR *a, const WCHAR *b, DWORD flags) {
+    constexpr DWORD REPLACE = 1, AT_RESTART = 4;
+    if (should_fail(Fail::File)) return fail(IO_DEVICE);
+    std::string from = host_path(narrow_z(a)), to = b != nullptr ? host_path(narrow_z(b)) : "";
+    struct stat st;
+    if (stat(from.c_str(), &st) != 0) return fail(error_of(errno));
+    if ((flags & AT_RESTART) != 0 && to.empty()) {
+        Locked l(setup_state().lock);
+        setup_state().at_restart.push_back(from);
+        return 1;
+    }
+    if ((flags & AT_RESTART) != 0 || to.empty()) return fail(ERROR_NOT_SUPPORTED);
+    if (stat(to.c_str(), &st) == 0 && (flags & REPLACE) == 0) return fail(ERROR_ALREADY_EXISTS);
+    if (in_use(to)) return fail(ERROR_ACCESS_DENIED);
+    return rename(from.c_str(), to.c_str()) == 0 ? 1 : fail(error_of(errno));
 }
 DWORD NTAPI GetCurrentDirectoryA(DWORD size, char *out) {
     char text[PATH_MAX];
@@ -318,6 +350,100 @@ BOOL NTAPI WriteConsoleW(uint64_t h, const WCHAR *p, DWORD n, DWORD *done, void 
     return ok;
 }
 
+// ---- copying, searching, and where Windows is (--windows)
+BOOL NTAPI CopyFileW(const WCHAR *a, const WCHAR *b, BOOL keep) {
+    if (should_fail(Fail::File)) return fail(IO_DEVICE);
+    std::string to = host_path(narrow_z(b));
+    int in = open(host_path(narrow_z(a)).c_str(), O_RDONLY | O_CLOEXEC);
+    if (in < 0) return fail(error_of(errno));
+    HostFile source;
+    source.fd = in;
+    if (in_use(to)) return fail(32);  // sharing violation
+    HostFile target;
+    target.fd = open(to.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (keep ? O_EXCL : O_TRUNC), 0666);
+    if (target.fd < 0) return fail(error_of(errno));
+    char block[65536];
+    ssize_t n;
+    while ((n = read(source.fd, block, sizeof block)) > 0)
+        if (write(target.fd, block, static_cast<size_t>(n)) != n) n = -2;
+    if (n == 0) return 1;
+    DWORD error = n == -2 ? DWORD{112} : error_of(errno);
+    unlink(to.c_str());  // NT leaves no half a copy
+    return fail(error);
+}
+
+struct FindData {
+    DWORD attributes;
+    uint64_t times[3];
+    DWORD size_high, size_low, reserved[2];
+    WCHAR name[260], short_name[14];
+} __attribute__((packed));
+static_assert(sizeof(FindData) == 592);
+struct FileSearch {
+    std::string directory;
+    std::vector<std::string> names;
+    size_t next = 0;
+};
+BOOL next_found(FileSearch &search, FindData *out) {
+    if (search.next == search.names.size()) return fail(NO_MORE_FILES);
+    const std::string &name = search.names[search.next++];
+    memset(out, 0, sizeof *out);
+    struct stat st;
+    if (stat((search.directory + "/" + name).c_str(), &st) == 0) {
+        out->attributes = S_ISDIR(st.st_mode) ? 0x10 : 0x80;
+        out->size_low = static_cast<DWORD>(st.st_size);
+        out->size_high = static_cast<DWORD>(static_cast<uint64_t>(st.st_size) >> 32);
+    }
+    std::u16string w = widen(name);
+    memcpy(out->name, w.c_str(), std::min<size_t>(w.size(), 259) * 2);
+    return 1;
+}
+uint64_t NTAPI FindFirstFileW(const WCHAR *pattern, FindData *out) {
+    if (should_fail(Fail::File)) return fail(IO_DEVICE), INVALID_HANDLE;
+    std::string path = host_path(narrow_z(pattern));
+    size_t slash = path.rfind('/');
+    auto search = std::make_unique<FileSearch>();
+    search->directory = slash == std::string::npos ? "." : path.substr(0, slash);
+    DIR *dir = opendir(search->directory.c_str());
+    if (dir == nullptr) return fail(ERROR_PATH_NOT_FOUND), INVALID_HANDLE;
+    std::string names = slash == std::string::npos ? path : path.substr(slash + 1);
+    while (dirent *e = readdir(dir))
+        if (fnmatch(names.c_str(), e->d_name, FNM_CASEFOLD) == 0) search->names.push_back(e->d_name);
+    closedir(dir);
+    std::sort(search->names.begin(), search->names.end());
+    if (search->names.empty()) return fail(ERROR_FILE_NOT_FOUND), INVALID_HANDLE;
+    next_found(*search, out);
+    return reinterpret_cast<uint64_t>(search.release());
+}
+BOOL NTAPI FindNextFileW(FileSearch *search, FindData *out) {
+    if (should_fail(Fail::File)) return fail(IO_DEVICE);
+    return next_found(*search, out);
+}
+BOOL NTAPI FindClose(FileSearch *search) {
+    delete search;
+    return 1;
+}
+
+DWORD give_windows_path(const char *below, WCHAR *out, DWORD size) {
+    if (setup_state().windows.empty()) return fail(ERROR_PATH_NOT_FOUND), 0;
+    std::u16string w = widen(setup_state().windows + below);
+    for (char16_t &c : w)
+        if (c == u'/') c = u'\\';
+    if (size <= w.size()) return static_cast<DWORD>(w.size() + 1);
+    memcpy(out, w.c_str(), w.size() * 2 + 2);
+    return static_cast<DWORD>(w.size());
+}
+DWORD NTAPI GetWindowsDirectoryW(WCHAR *out, DWORD size) {
+    return give_windows_path("", out, size);
+}
+DWORD NTAPI GetSystemDirectoryW(WCHAR *out, DWORD size) {
+    return give_windows_path("/System32", out, size);
+}
+DWORD NTAPI GetSystemWow64DirectoryW(WCHAR *out, DWORD size) {
+    if (!setup_state().runs_32_bit) return fail(ERROR_CALL_NOT_IMPLEMENTED), 0;
+    return give_windows_path("/SysWOW64", out, size);
+}
+
 const Import imports[] = {
     FN(CreateFileA),         FN(CreateFileW),      FN(DeviceIoControl),  FN(ReadFile),         FN(WriteFile),
     FN(GetOverlappedResult), FN(CancelIo),         FN(CancelIoEx),       FN(GetStdHandle),     FN(SetStdHandle),
@@ -325,6 +451,8 @@ const Import imports[] = {
     FN(SetEndOfFile),        FN(FlushFileBuffers), FN(DeleteFileA),      FN(DeleteFileW),      FN(GetFileAttributesA),
     FN(GetFileAttributesW),  FN(CreateDirectoryA), FN(RemoveDirectoryW), FN(MoveFileExW),      FN(GetCurrentDirectoryA),
     FN(GetTempPathW),        FN(GetFullPathNameW), FN(WriteConsoleA),    FN(WriteConsoleW),
+    FN(CopyFileW),           FN(FindFirstFileW),   FN(FindNextFileW),    FN(FindClose),        FN(GetSystemDirectoryW),
+    FN(GetSystemWow64DirectoryW), FN_AS("GetSystemWindowsDirectoryW", GetWindowsDirectoryW), FN(GetWindowsDirectoryW),
 };
 const ImportTable registered("kernel32.dll", imports);
 

@@ -174,7 +174,9 @@ struct FailurePlan {
 };
 FailurePlan g_plans[static_cast<int>(Fail::Kinds)];
 FutexLock g_plan_lock;
-constexpr const char *kFailNames[] = {"pool", "lock", "secure", "map", "event", "thread", "contiguous", "access"};
+constexpr const char *kFailNames[] = {"pool",       "lock",   "secure",   "map",     "event",  "thread",
+                                      "contiguous", "access", "registry", "catalog", "driver", "file"};
+static_assert(std::size(kFailNames) == static_cast<size_t>(Fail::Kinds));
 bool g_any_plan = false;
 
 }  // namespace
@@ -188,7 +190,7 @@ bool add_failure(const std::string &text, std::string *error) {
     auto bad = [&] {
         *error = "--fail " + text +
                  ": expected KIND:N or KIND:p=P,seed=S with KIND one of pool, lock, secure, map, event, thread, "
-                 "contiguous, access, "
+                 "contiguous, access, registry, catalog, driver, file, "
                  "N from 1 on and P from 0 to 1";
         return false;
     };

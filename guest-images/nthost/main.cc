@@ -14,6 +14,7 @@
 #include "pnp.h"
 #include "process.h"
 #include "registry.h"
+#include "setup_state.h"
 #include "user.h"
 #include "user_access.h"
 #include "verifier.h"
@@ -94,6 +95,7 @@ int run(const std::vector<Program> &programs, const std::string &driver, const s
         for (Process *p : left) object_release(p);
     }
     unload_driver();
+    save_setup_state();
     report_unreached_failures();
     g_device.reset();
     // A status of NT's (an exception) does not fit into eight bits: 0xC0000005 shows as 5, never as success.
@@ -109,7 +111,7 @@ int main(int argc, char **argv) {
     using namespace nth;
     CLI::App app{"Runs a Windows driver and programs (x64 PE files) in one Linux process, one machine per process."};
     app.footer("Usage: nthost [OPTIONS] -- PROGRAM.exe [ARGS...] [--and PROGRAM2.exe [ARGS...]]...");
-    std::string driver, device = "none", verifier = "on", watch = "on";
+    std::string driver, device = "none", verifier = "on", watch = "on", registry_file, windows;
     std::vector<std::string> fail, parameters, words;
     uint32_t pool = 512, timeout = 0;
     bool list = false;
@@ -124,7 +126,11 @@ int main(int argc, char **argv) {
     app.add_option("--verifier", verifier, "on or off: checks of what the driver does")->capture_default_str();
     app.add_option(
         "--fail", fail,
-        "KIND:N or KIND:p=P,seed=S: make calls fail (pool, lock, secure, map, event, thread, contiguous, access)");
+        "KIND:N or KIND:p=P,seed=S: make calls fail (pool, lock, secure, map, event, thread, contiguous, access; of "
+        "programs: registry, catalog, driver, file)");
+    app.add_option("--registry", registry_file,
+                   "JSON file with registry, Winsock catalogs, devices and driver packages: read, and written at the end");
+    app.add_option("--windows", windows, "directory that programs find as the Windows directory");
     app.add_option("--set", parameters, "NAME=VALUE in the device's registry key (repeatable)");
     app.add_option("--timeout", timeout, "end with status 97 after that many seconds (0: never)");
     app.add_option("--watch-user-memory", watch,
@@ -159,6 +165,8 @@ int main(int argc, char **argv) {
     std::string error;
     for (auto &f : fail)
         if (!add_failure(f, &error)) usage_error("%s", error.c_str());
+    if (!windows.empty() && !use_windows_directory(windows, &error)) usage_error("%s", error.c_str());
+    if (!registry_file.empty() && !load_setup_state(registry_file, &error)) usage_error("%s", error.c_str());
     for (auto &p : parameters)
         if (!set_device_parameter(p)) usage_error("--set %s: expected NAME=VALUE", p.c_str());
     std::vector<Program> programs = split_programs(words);

@@ -72,14 +72,18 @@ void free_mdl(MDL *m) {
 }
 
 // NT probes for writing by reading a byte of each page and writing it back: what a device writes there in between is
-// lost.
+// lost. On one page of each probe, another one each time, the moment is long enough for others to run, so that a driver that
+// probes what its device is writing to is found out.
 static void probe_for_write(uint64_t address, uint64_t pages) {
+    static std::atomic<uint64_t> probes{0};
+    const uint64_t slow = probes.fetch_add(1, std::memory_order_relaxed) % pages;
     UserAccess open;
     for (uint64_t i = 0; i < pages; i++) {
         uint64_t at = i == 0 ? address : page_down(address) + i * 4096;
         uint8_t seen;
         if (nth_safe_copy(&seen, reinterpret_cast<const void *>(at), 1) != 0) continue;
-        __builtin_ia32_pause();
+        if (i == slow) sched_yield();
+        else __builtin_ia32_pause();
         nth_safe_copy(reinterpret_cast<void *>(at), &seen, 1);
     }
 }

@@ -11,29 +11,99 @@ Registry &registry() {
     return r;
 }
 
+namespace {
+
+NamedValue *find_value(RegistryKey &key, const std::string &name) {
+    for (NamedValue &v : key.values)
+        if (lower(v.name) == lower(name)) return &v;
+    return nullptr;
+}
+
+}  // namespace
+
 bool Registry::has_key(const std::string &path) {
     Locked l(lock_);
     return keys_.contains(lower(path));
 }
 
-void Registry::create_key(const std::string &path) {
+RegistryKey &Registry::make(const std::string &path) {
+    auto [it, fresh] = keys_.try_emplace(lower(path));
+    if (fresh) {
+        it->second.path = path;
+        size_t slash = path.find_last_of('\\');
+        if (slash != 0 && slash != std::string::npos) make(path.substr(0, slash));
+    }
+    return it->second;
+}
+
+bool Registry::create_key(const std::string &path, const std::string &key_class) {
     Locked l(lock_);
-    keys_[lower(path)];
+    if (keys_.contains(lower(path))) return false;
+    make(path).key_class = key_class;
+    return true;
+}
+
+bool Registry::has_subkeys(const std::string &lower_path) const {
+    auto it = keys_.lower_bound(lower_path + "\\");
+    return it != keys_.end() && it->first.rfind(lower_path + "\\", 0) == 0;
+}
+
+Registry::Removed Registry::remove_key(const std::string &path) {
+    Locked l(lock_);
+    auto it = keys_.find(lower(path));
+    if (it == keys_.end()) return Removed::NoSuchKey;
+    if (has_subkeys(it->first)) return Removed::HasSubkeys;
+    keys_.erase(it);
+    return Removed::Yes;
 }
 
 bool Registry::query(const std::string &path, const std::string &name, RegistryValue *out) {
     Locked l(lock_);
     auto k = keys_.find(lower(path));
     if (k == keys_.end()) return false;
-    auto v = k->second.find(lower(name));
-    if (v == k->second.end()) return false;
-    *out = v->second;
+    NamedValue *v = find_value(k->second, name);
+    if (v == nullptr) return false;
+    *out = v->value;
     return true;
 }
 
 void Registry::set(const std::string &path, const std::string &name, RegistryValue value) {
     Locked l(lock_);
-    keys_[lower(path)][lower(name)] = std::move(value);
+    RegistryKey &key = make(path);
+    if (NamedValue *v = find_value(key, name)) v->value = std::move(value);
+    else key.values.push_back({name, std::move(value)});
+}
+
+bool Registry::remove_value(const std::string &path, const std::string &name) {
+    Locked l(lock_);
+    auto k = keys_.find(lower(path));
+    if (k == keys_.end()) return false;
+    return std::erase_if(k->second.values, [&](const NamedValue &v) { return lower(v.name) == lower(name); }) != 0;
+}
+
+std::optional<RegistryKey> Registry::key(const std::string &path) {
+    Locked l(lock_);
+    auto k = keys_.find(lower(path));
+    if (k == keys_.end()) return std::nullopt;
+    return k->second;
+}
+
+std::vector<RegistryKey> Registry::keys_below(const std::string &path) {
+    Locked l(lock_);
+    std::vector<RegistryKey> out;
+    std::string prefix = lower(path) + "\\";
+    for (auto it = keys_.lower_bound(prefix); it != keys_.end() && it->first.rfind(prefix, 0) == 0; ++it)
+        out.push_back(it->second);
+    return out;
+}
+
+std::vector<std::string> Registry::subkeys(const std::string &path) {
+    std::vector<std::string> out;
+    for (RegistryKey &k : keys_below(path)) {
+        std::string name = k.path.substr(path.size() + 1);
+        if (name.find('\\') == std::string::npos) out.push_back(name);
+    }
+    return out;
 }
 
 bool set_device_parameter(const std::string &text) {

@@ -13,7 +13,21 @@ namespace nth {
 extern bool g_verifier;  // --verifier on|off
 
 // Calls that --fail can make fail.
-enum class Fail { Pool, Lock, Secure, Map, Event, Thread, Contiguous, Access, Kinds };
+enum class Fail {
+    Pool,
+    Lock,
+    Secure,
+    Map,
+    Event,
+    Thread,
+    Contiguous,
+    Access,
+    Registry,  // calls of programs, from here on
+    Catalog,
+    Driver,
+    File,
+    Kinds
+};
 
 // "pool:3", "lock:1", "pool:p=0.01,seed=7". false with *error filled in.
 bool add_failure(const std::string &text, std::string *error);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// ws2_32.dll and advapi32.dll: the helpers that a SAN provider and its tools use. There are no TCP sockets here.
+// ws2_32.dll: the helpers that a SAN provider and its tools use. There are no TCP sockets here; the catalog is in
+// winsock_catalog.cc.
 #include <arpa/inet.h>
 #include <unistd.h>
 
 #include <cstring>
 
 #include "imports.h"
-#include "registry.h"
 #include "user.h"
 
 namespace nth {
@@ -113,67 +113,6 @@ const Import imports[] = {
     FN_AS("inet_ntop", inet_ntop_),
 };
 const ImportTable registered("ws2_32.dll", imports);
-
-// ---- advapi32: the machine's registry, by predefined keys
-std::string hive_path(uint64_t key) {
-    switch (static_cast<uint32_t>(key)) {
-        case 0x80000002: return "\\Registry\\Machine";
-        case 0x80000001: return "\\Registry\\User\\Current";
-        default: return "";
-    }
-}
-struct UserKey {
-    std::string path;
-};
-std::string path_of(uint64_t key) {
-    std::string p = hive_path(key);
-    if (!p.empty()) return p;
-    auto k = user_object<UserKey>(key, ObjectKind::Key);
-    return k ? k->path : "";
-}
-LONG NTAPI RegOpenKeyExA(uint64_t key, const char *name, DWORD, DWORD, uint64_t *out) {
-    std::string path = path_of(key);
-    if (path.empty()) return ERROR_INVALID_HANDLE;
-    if (name != nullptr && *name != 0) path += std::string("\\") + name;
-    if (!registry().has_key(path)) return ERROR_FILE_NOT_FOUND;
-    auto *k = object_create<UserKey>(ObjectKind::Key);
-    k->path = path;
-    *out = current()->process->handles.insert(k);
-    object_release(k);
-    return 0;
-}
-LONG NTAPI RegQueryValueExA(uint64_t key, const char *name, DWORD *, DWORD *type, uint8_t *out, DWORD *size) {
-    RegistryValue v;
-    if (!registry().query(path_of(key), name != nullptr ? name : "", &v)) return ERROR_FILE_NOT_FOUND;
-    if (v.type == 1) {
-        std::string s = narrow_z(reinterpret_cast<const WCHAR *>(v.data.data()));
-        v.data.assign(s.begin(), s.end());
-        v.data.push_back(0);
-    }
-    if (type != nullptr) *type = v.type;
-    DWORD have = size != nullptr ? *size : 0;
-    if (size != nullptr) *size = static_cast<DWORD>(v.data.size());
-    if (out == nullptr) return 0;
-    if (have < v.data.size()) return ERROR_MORE_DATA;
-    memcpy(out, v.data.data(), v.data.size());
-    return 0;
-}
-LONG NTAPI RegCloseKey(uint64_t key) {
-    if (!hive_path(key).empty()) return 0;
-    return nt_success(current()->process->handles.close(key, current()->process)) ? LONG{0}
-                                                                                  : LONG{ERROR_INVALID_HANDLE};
-}
-BOOLEAN NTAPI SystemFunction036(uint8_t *out, ULONG n) {  // RtlGenRandom
-    for (ULONG done = 0; done < n;) {
-        ULONG chunk = std::min<ULONG>(n - done, 256);
-        if (getentropy(out + done, chunk) != 0) return 0;
-        done += chunk;
-    }
-    return 1;
-}
-
-const Import advapi_imports[] = {FN(RegOpenKeyExA), FN(RegQueryValueExA), FN(RegCloseKey), FN(SystemFunction036)};
-const ImportTable registered_advapi("advapi32.dll", advapi_imports);
 
 }  // namespace
 

@@ -52,7 +52,7 @@ pair() { # name, server's program and arguments, --, client's
   verdict $status "$name" "$work/client.log" "$work/server.log"
 }
 
-python3 -B "$top/tests/host/check_imports.py" "$pe"/{sanproxy.sys,sanprov.dll,sanperf.exe,santest.exe} >"$work/imports.log"
+python3 -B "$top/tests/host/check_imports.py" "$pe"/{sanproxy.sys,sanprov.dll,sanperf.exe,santest.exe,driver/sanctl.exe} >"$work/imports.log"
 verdict $? "imports exist on NT 5.2" "$work/imports.log"
 python3 -B "$top/tests/host/check_imports.py" --exports WSPStartupEx "$pe/sanprov.dll" >"$work/exports.log"
 verdict $? "the provider exports WSPStartupEx alone" "$work/exports.log"
