@@ -249,15 +249,19 @@ bool Port::poll(snic::Nic &nic, uint64_t now, unsigned budget) {
         if (peer.faults.active()) {
             if (peer.faults.due() <= now) peer.faults.release(now, deliver), busy = true;
         }
-        for (unsigned n = 0; n < budget; n++) {
+        unsigned taken = 0;
+        for (; taken < budget; taken++) {
             std::span<const std::byte> record = peer.in.front();
             if (record.empty()) break;
-            busy = true;
             if (peer.faults.active())
                 peer.faults.take(record, now, deliver);
             else
                 deliver(record);
             peer.in.pop();
+        }
+        if (taken) {
+            busy = true;
+            if (peer.in.take_starved()) kick(peer.wake_peer);
         }
         if (peer.in.broken() || peer.out.broken()) broken = id;
     }

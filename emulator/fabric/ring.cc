@@ -34,19 +34,27 @@ RingWriter::RingWriter(std::byte *base)
     tail_ = shared(ring_->tail).load();
 }
 
+bool RingWriter::has_room(uint64_t need) {
+    if (FABRIC_RING_BYTES - (head_ - tail_) >= need) return true;
+    uint64_t tail = shared(ring_->tail).load(std::memory_order_acquire);
+    if (head_ - tail > FABRIC_RING_BYTES || tail - tail_ > head_ - tail_) {
+        broken_ = true;
+        return false;
+    }
+    tail_ = tail;
+    return FABRIC_RING_BYTES - (head_ - tail_) >= need;
+}
+
 std::span<std::byte> RingWriter::reserve(size_t size) {
     if (broken_ || size > FABRIC_MAX_RECORD) return {};
     uint64_t need = aligned(size);
     uint64_t to_end = FABRIC_RING_BYTES - (head_ & kMask);
     uint64_t pad = to_end < need ? to_end : 0;  // records do not wrap
-    if (FABRIC_RING_BYTES - (head_ - tail_) < pad + need) {
-        uint64_t tail = shared(ring_->tail).load(std::memory_order_acquire);
-        if (head_ - tail > FABRIC_RING_BYTES || tail - tail_ > head_ - tail_) {
-            broken_ = true;
-            return {};
-        }
-        tail_ = tail;
-        if (FABRIC_RING_BYTES - (head_ - tail_) < pad + need) return {};
+    if (!has_room(pad + need)) {
+        // Say so, then look once more: the consumer moves its tail, then looks whether we said so.
+        shared(ring_->starved).store(1, std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        if (!has_room(pad + need)) return {};
     }
     if (pad) {
         fabric_msg filler = {};
@@ -97,6 +105,12 @@ void RingReader::pop() {
     tail_ += size_;
     size_ = 0;
     shared(ring_->tail).store(tail_, std::memory_order_release);
+}
+
+bool RingReader::take_starved() {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (shared(ring_->starved).load(std::memory_order_relaxed) == 0) return false;
+    return shared(ring_->starved).exchange(0) != 0;
 }
 
 void RingReader::set_waiting(bool waiting) {

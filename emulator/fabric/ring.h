@@ -21,7 +21,8 @@ class RingWriter {
     // `base`: the ring's header; data follows at FABRIC_RING_HEADER. Resets nothing: continues at the ring's head.
     explicit RingWriter(std::byte *base);
 
-    // Room for a record of `size` bytes, at most FABRIC_MAX_RECORD; empty when the ring is full or broken.
+    // Room for a record of `size` bytes, at most FABRIC_MAX_RECORD; empty when the ring is full or broken. After it was full the consumer
+    // wakes us when it has made room.
     std::span<std::byte> reserve(size_t size);
     // Publishes the reservation. True: the consumer sleeps and must be woken.
     bool commit();
@@ -30,6 +31,8 @@ class RingWriter {
     bool broken() const { return broken_; }
 
   private:
+    bool has_room(uint64_t need);
+
     fabric_ring *ring_ = nullptr;
     std::byte *data_ = nullptr;
     uint64_t head_ = 0;      // ours; the shared one is only written
@@ -47,6 +50,8 @@ class RingReader {
     // The oldest record, or empty. It lies in shared memory: copy what you check.
     std::span<const std::byte> front();
     void pop();
+    // After a burst of pop(): does the producer wait for room? True once for each time it does: wake it.
+    bool take_starved();
 
     // Before and after sleeping. Setting is followed by a full fence, so that front() afterwards sees what was missed.
     void set_waiting(bool waiting);

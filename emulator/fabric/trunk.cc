@@ -382,17 +382,25 @@ void Trunks::drop_remote(Trunk &t, uint64_t number) {
     }
 }
 
+void Trunks::wake(Relay &r) {
+    uint64_t one = 1;
+    [[maybe_unused]] ssize_t n = write(r.wake_nic.get(), &one, sizeof one);
+}
+
 // From the local NIC's ring to what waits for the connection.
 void Trunks::pump(Trunk &t, Relay &r) {
     uint64_t n;
     [[maybe_unused]] ssize_t got = read(r.wake_us.get(), &n, sizeof n);
+    bool moved = false;
     for (;;) {
         if (t.out.size() - t.out_done > kMaxOutput) return;  // tick() comes back
         std::span<const std::byte> record = r.from_nic.front();
         if (record.empty()) break;
         send(t, TRUNK_RECORD, r.local, r.remote, record.data(), record.size());
         r.from_nic.pop();
+        moved = true;
     }
+    if (moved && r.from_nic.take_starved()) wake(r);
     r.from_nic.set_waiting(true);
 }
 
@@ -403,10 +411,7 @@ void Trunks::deliver(Relay &r) {
         std::span<std::byte> room = r.to_nic.reserve(record.size());
         if (room.empty()) return;
         std::memcpy(room.data(), record.data(), record.size());
-        if (r.to_nic.commit()) {
-            uint64_t one = 1;
-            [[maybe_unused]] ssize_t n = write(r.wake_nic.get(), &one, sizeof one);
-        }
+        if (r.to_nic.commit()) wake(r);
         r.backlog_bytes -= record.size();
         r.backlog.pop_front();
     }

@@ -62,6 +62,7 @@ class Trunks {
     void close(Trunk &t, const std::string &why);
     void add_relay(Trunk &t, Remote &r, uint64_t key);
     void drop_remote(Trunk &t, uint64_t number);
+    static void wake(Relay &r);
     void pump(Trunk &t, Relay &relay);
     void deliver(Relay &relay);
     std::string proof(const Trunk &t, bool ours) const;

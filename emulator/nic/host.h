@@ -43,7 +43,8 @@ class Link {
     virtual ~Link() = default;
 
     // Memory for a record of `size` bytes (at most FABRIC_MAX_RECORD); empty when the link is full or down. The record is built
-    // in place and leaves with commit(); at most one reservation at a time.
+    // in place and leaves with commit(); at most one reservation at a time. When a link that was full has room again, the owner
+    // calls Nic::step(), which until then may report that there is nothing to do.
     virtual std::span<std::byte> reserve(PeerId peer, size_t size) = 0;
     virtual void commit(PeerId peer) = 0;
 

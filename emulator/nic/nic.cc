@@ -30,19 +30,24 @@ bool Nic::step(unsigned budget) {
         more |= run_commands(budget);
         poll_watched();
         // One round over the QPs that are active now; each may queue itself again.
+        blocked_ = 0;
         for (size_t n = active_.size(); n > 0 && budget > 0 && !active_.empty(); n--) {
             Qp *qp = qps_.find(active_.front());
             active_.pop_front();
             if (!qp) continue;
             qp->scheduled = false;
-            if (run_requester(*qp, budget)) schedule(*qp);
+            link_full_ = false;
+            unsigned before = budget;
+            if (!run_requester(*qp, budget)) continue;
+            schedule(*qp);
+            blocked_ += link_full_ && budget == before;
         }
         run_timers();
         if (!waiters_.empty()) run_waiters();
         drain_held_events();
     }
     fire_vectors();
-    return more || !active_.empty();
+    return more || active_.size() > blocked_;
 }
 
 uint64_t Nic::deadline() const {
@@ -162,6 +167,7 @@ void Nic::reset() {
     std::fill(doorbell_users_.begin(), doorbell_users_.end(), 0);
     if (!doorbell_attached_.empty()) doorbell_attached_[0] = true;
     active_.clear();
+    blocked_ = 0;
     watched_.clear();
     timers_ = {};
     held_records_.clear();
@@ -176,7 +182,10 @@ void Nic::reset() {
 std::span<std::byte> Nic::start_message(PeerId peer, const fabric_msg &msg, size_t extra) {
     size_t size = sizeof msg + extra;
     std::span<std::byte> record = link_.reserve(peer, size);
-    if (record.size() < size) return {};
+    if (record.size() < size) {
+        link_full_ = true;
+        return {};
+    }
     record = record.first(size);
     fabric_msg out = msg;
     out.size = static_cast<uint32_t>(size);

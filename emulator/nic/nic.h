@@ -254,6 +254,8 @@ class Nic {
     std::map<std::pair<PeerId, uint64_t>, uint32_t> incoming_;  // connection -> request (pending) or QP (accepted)
 
     std::deque<uint32_t> active_;    // QPs with something to do
+    size_t blocked_ = 0;             // of them: those that can do nothing before a link has room
+    bool link_full_ = false;         // since it was last set to false
     std::vector<uint32_t> watched_;  // QPs whose sq_pi is polled
     bool held_events_ = false;
     uint64_t held_retry_ = 0;

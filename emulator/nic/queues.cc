@@ -197,7 +197,7 @@ void Nic::poll_watched() {
 }
 
 bool Nic::prepare_sleep() {
-    if (!active_.empty() || (ready_ && aq_next_ != aq_doorbell_)) return false;
+    if (active_.size() > blocked_ || (ready_ && aq_next_ != aq_doorbell_)) return false;
     for (uint32_t qpn : watched_) {
         Qp *qp = qps_.find(qpn);
         if (!qp) continue;
@@ -214,7 +214,7 @@ bool Nic::prepare_sleep() {
         }
     }
     watched_.clear();
-    return active_.empty();
+    return active_.size() == blocked_;
 }
 
 }  // namespace snic

@@ -13,7 +13,7 @@
 
 /* --- 1. Rings: one producer, one consumer, a byte ring of records ------------------------------------------------ */
 #define FABRIC_COOKIE 0x53414E46u /* "FNAS" in memory order */
-#define FABRIC_VERSION 1u
+#define FABRIC_VERSION 2u
 #define FABRIC_RECORD_ALIGN 64u
 #define FABRIC_RING_BYTES (1u << 20) /* data bytes of a ring, a power of two */
 
@@ -24,7 +24,8 @@ struct fabric_ring {
     uint32_t attached;  /* the producer has mapped it */
     uint32_t reserved0[12];
     uint64_t head;      /* producer: bytes ever written; a record becomes visible when head passes it */
-    uint64_t reserved1[7];
+    uint32_t starved;   /* producer found no room and may sleep: the consumer clears it and writes the producer's eventfd after moving tail */
+    uint32_t reserved1[13];
     uint64_t tail;      /* consumer: bytes ever consumed */
     uint64_t reserved2[7];
     uint32_t waiting;   /* consumer sleeps: the producer writes its eventfd after moving head */
@@ -34,6 +35,7 @@ struct fabric_ring {
 #define FABRIC_RING_HEADER 4096u
 SNIC_SIZE(struct fabric_ring, 256);
 SNIC_AT(struct fabric_ring, head, 64);
+SNIC_AT(struct fabric_ring, starved, 72);
 SNIC_AT(struct fabric_ring, tail, 128);
 SNIC_AT(struct fabric_ring, waiting, 192);
 

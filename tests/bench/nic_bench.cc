@@ -3,6 +3,7 @@
 //
 // Two real devices with their engine threads on a real fabric, driven by two small drivers in this process. memcpy is one thread, over
 // buffers that cycle through 256 MiB as those of the transfers do.
+#include <malloc.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -140,6 +141,72 @@ struct Rig {
     }
 };
 
+size_t allocated() {
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+size_t resident() {
+    std::ifstream in("/proc/self/statm");
+    size_t total = 0, pages = 0;
+    in >> total >> pages;
+    return pages * 4096;
+}
+
+// Many connected queue pairs on one NIC: what an operation costs then, and what an idle one costs in memory.
+void bench_queue_pairs(Table &table, const std::string &path, double seconds) {
+    constexpr uint32_t kPairs = 10'000, kEntries = 16, kStride = 128, kDepth = 64, kPerQp = 8;
+    constexpr uint64_t kRam = kPairs * (4ull * 4096) + (64u << 20);
+    DeviceBoard ba(path, "10.0.1.1", kRam, true, true, kPairs), bb(path, "10.0.1.2", kRam, true, true, kPairs);
+    Guest a(ba), b(bb);
+    ba.run([&] { return ba.link_up() && bb.link_up(); });
+    a.start();
+    b.start();
+    GuestCq acq = a.create_cq(1024), bcq = b.create_cq(1024);
+    uint64_t abuf = a.alloc(4096), bbuf = b.alloc(4096);
+    uint64_t akey = a.register_mr(abuf, 4096, SNIC_ACCESS_LOCAL_READ), bkey = b.register_mr(bbuf, 4096, SNIC_ACCESS_ALL, SNIC_QPN_ANY);
+    std::vector<GuestQp> qa, qb;
+    qa.reserve(kPairs);
+    qb.reserve(kPairs);
+    auto join = [&](uint32_t count) {
+        while (qa.size() < count) {
+            qa.push_back(a.create_qp(acq, acq, kEntries, kStride));
+            qb.push_back(b.create_qp(bcq, bcq, kEntries, kStride));
+            if (!connect(a, qa.back(), b, qb.back(), 7000)) throw std::runtime_error("cannot connect queue pair " + std::to_string(qa.size()));
+        }
+    };
+    // Writes of 8 bytes over the first `used` queue pairs in turn, a second.
+    auto rate = [&](uint32_t used) {
+        uint64_t posted = 0, done = 0;
+        uint32_t depth = std::min(kDepth, used * kPerQp);
+        unsigned idle = 0;
+        auto pass = [&](double until) {
+            auto start = Clock::now();
+            uint64_t first = done;
+            while (seconds_since(start) < until) {
+                for (int n = 0; n < 16 && posted - done < depth; n++, posted++)
+                    a.post_send(qa[posted % used], SNIC_WR_RDMA_WRITE, posted, {{abuf, akey, 8}}, bbuf, bkey);
+                snic_cqe c;
+                if (a.poll(acq, c)) done++, idle = 0;
+                else if (++idle > 16) sched_yield();
+            }
+            return static_cast<double>(done - first) / seconds_since(start);
+        };
+        pass(0.1);
+        double r = pass(seconds);
+        snic_cqe c;
+        while (done < posted && a.wait(acq, c)) done++;
+        return r;
+    };
+    join(16);
+    double few = rate(8), few_all = rate(16);
+    size_t before = allocated();
+    join(kPairs);
+    table.add("memory of an idle connected queue pair", static_cast<double>(allocated() - before) / (2.0 * (kPairs - 16)), "bytes");
+    table.add("8-byte writes on 8 of 10000 queue pairs (reference: of 16)", rate(8) / 1e6, "M/s", few / 1e6);
+    table.add("8-byte writes on 10000 in turn (reference: 16 in turn)", rate(kPairs) / 1e6, "M/s", few_all / 1e6);
+}
+
 struct FlatHost : snic::Host {
     uint32_t state = 1;
     std::vector<uint64_t> pages;
@@ -173,16 +240,19 @@ void bench_tables(Table &table) {
     std::free(lists);
     double first = 0;
     for (uint32_t regions : {10u, 1000u, 100'000u, 1'000'000u}) {
-        snic::MrTable mrs(host, 1u << 21);
         std::vector<uint64_t> keys;
+        keys.resize(regions);
+        size_t before = resident();
+        snic::MrTable mrs(host, 1u << 21);
         for (uint32_t i = 0; i < regions; i++) {
             snic::Mr *mr = mrs.create();
             mr->pd = 1;
             mr->access = SNIC_ACCESS_ALL;
             mr->va = i * 4096ull;
             mr->length = 4096;
-            keys.push_back(mr->key);
+            keys[i] = mr->key;
         }
+        if (regions == 1'000'000) table.add("memory of a region of one contiguous run", static_cast<double>(resident() - before) / regions, "bytes");
         // A window of 1,000 random regions: the cost of the table, not of the processor's caches for a million of them.
         std::vector<uint32_t> order(1000);
         for (uint32_t &o : order) o = host.random() % regions;
@@ -228,7 +298,7 @@ int main(int argc, char **argv) {
         while (!stop) manager->serve(50);
     });
     Table table;
-    std::printf("%-58s %12s %-6s %10s\n", "what", "value", "unit", "memcpy");
+    std::printf("%-58s %12s %-6s %10s\n", "what", "value", "unit", "reference");
     for (bool direct : {true, false}) {
         Rig rig(path, direct);
         char *from = rig.ba.ram(rig.abuf), *to = rig.bb.ram(rig.bbuf);
@@ -250,6 +320,7 @@ int main(int argc, char **argv) {
         table.add("8-byte write, one way, median", times[times.size() / 2], "us");
         table.add("8-byte write, one way, 99 %", times[times.size() * 99 / 100], "us");
     }
+    bench_queue_pairs(table, path, seconds);
     stop = true;
     serving.join();
     bench_tables(table);

@@ -20,7 +20,9 @@ class DeviceBoard : public Board {
   public:
     static constexpr uint64_t kBase = 0x100000;
 
-    DeviceBoard(const std::string &fabric, const std::string &ip, uint64_t ram_bytes, bool shared = true, bool messages = true)
+    // max_qp: 0 for the NIC's default.
+    DeviceBoard(const std::string &fabric, const std::string &ip, uint64_t ram_bytes, bool shared = true, bool messages = true,
+                uint32_t max_qp = 0)
         : bytes_(ram_bytes), fd_(fabric::make_memfd("board", ram_bytes)) {
         ram_ = static_cast<char *>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));
         if (ram_ == MAP_FAILED) throw std::runtime_error("cannot map the board's RAM");
@@ -30,6 +32,7 @@ class DeviceBoard : public Board {
         config.fabric = fabric.c_str();
         config.ip = ip.c_str();
         config.no_direct = !shared;
+        config.max_qp = max_qp;
         snic_device_ram piece = {ram_, bytes_, fd_.get(), 0};
         snic_device_ops ops = {};
         ops.map = [](void *self, uint64_t addr, size_t *len, bool) -> void * {

@@ -300,6 +300,26 @@ TEST(Ring, ConsumerRefusesWhatLiesOutsideTheMapping) {
     EXPECT_TRUE(r.broken());
 }
 
+TEST(Ring, ProducerThatFoundNoRoomIsWokenOnce) {
+    fabric::Fd fd = fabric::make_memfd("ring", FABRIC_RING_STRIDE);
+    fabric::Mapping m = fabric::Mapping::of(fd, 0, FABRIC_RING_STRIDE);
+    fabric::RingWriter w(m.data());
+    fabric::RingReader r(m.data());
+    fabric_msg msg = {};
+    msg.size = 32768;
+    msg.type = FABRIC_ACK;
+    for (auto record = w.reserve(msg.size); !record.empty(); record = w.reserve(msg.size)) {
+        EXPECT_FALSE(r.take_starved());
+        std::memcpy(record.data(), &msg, sizeof msg);
+        w.commit();
+    }
+    EXPECT_FALSE(r.front().empty());
+    r.pop();
+    EXPECT_TRUE(r.take_starved());
+    EXPECT_FALSE(r.take_starved());
+    EXPECT_FALSE(w.reserve(msg.size).empty());
+}
+
 TEST(Ring, RecordsSurviveManyWraps) {
     fabric::Fd fd = fabric::make_memfd("ring", FABRIC_RING_STRIDE);
     fabric::Mapping m = fabric::Mapping::of(fd, 0, FABRIC_RING_STRIDE);

@@ -69,6 +69,22 @@ TEST_P(Pair, WritePlacesEveryByteAcrossSegments) {
     EXPECT_EQ(*mb.at<uint8_t>(bbuf + kBuf - 3), 0);
 }
 
+TEST_P(Pair, NicBehindAFullLinkSleepsUntilThereIsRoom) {
+    ma.link_capacity = 2;
+    a.post_send(qa, SNIC_WR_RDMA_WRITE, 1, {{abuf, akey, kBuf}}, bbuf, bkey);
+    // Only this NIC runs: nobody empties its link.
+    int turns = 0;
+    while (ma.nic.step(16)) ASSERT_LT(turns++, 1000) << "it works on although it can do nothing";
+    EXPECT_TRUE(ma.nic.prepare_sleep());
+    EXPECT_EQ(world.under_way(0, 1), 2u);
+    ma.link_capacity = 256;
+    EXPECT_TRUE(ma.nic.step(1)) << "there is room, and more to send";
+    snic_cqe c;
+    ASSERT_TRUE(a.wait(acq, c));
+    EXPECT_EQ(c.status, SNIC_WC_SUCCESS);
+    EXPECT_EQ(std::memcmp(ma.at<char>(abuf), mb.at<char>(bbuf), kBuf), 0);
+}
+
 TEST_P(Pair, ReadScattersIntoSixteenElements) {
     for (uint32_t i = 0; i < kBuf; i++) *mb.at<uint8_t>(bbuf + i) = static_cast<uint8_t>(i * 13 + (i >> 9));
     std::vector<Sge> sges;
