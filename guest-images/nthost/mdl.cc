@@ -3,6 +3,8 @@
 // Mm: MDLs, locking, mapping, securing, contiguous memory, I/O space.
 #include "mdl.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -72,18 +74,16 @@ void free_mdl(MDL *m) {
 }
 
 // NT probes for writing by reading a byte of each page and writing it back: what a device writes there in between is
-// lost. On one page of each probe, another one each time, the moment is long enough for others to run, so that a driver that
-// probes what its device is writing to is found out.
-static void probe_for_write(uint64_t address, uint64_t pages) {
-    static std::atomic<uint64_t> probes{0};
-    const uint64_t slow = probes.fetch_add(1, std::memory_order_relaxed) % pages;
+// lost. Where the page is locked by somebody else as well, so that a device may be writing there, others run in between:
+// a driver that probes such pages is found out.
+static void probe_for_write(MDL *m, uint64_t address, uint64_t pages) {
     UserAccess open;
     for (uint64_t i = 0; i < pages; i++) {
         uint64_t at = i == 0 ? address : page_down(address) + i * 4096;
+        auto page = page_pool().from_pfn(m->pfns()[i]);
         uint8_t seen;
         if (nth_safe_copy(&seen, reinterpret_cast<const void *>(at), 1) != 0) continue;
-        if (i == slow) sched_yield();
-        else __builtin_ia32_pause();
+        if (page && page_pool().locks(*page) > 1) sched_yield();
         nth_safe_copy(reinterpret_cast<void *>(at), &seen, 1);
     }
 }
@@ -93,7 +93,7 @@ NTSTATUS lock_mdl(MDL *m, Process *p, LockOperation operation) {
     bool write = operation != LockOperation::Read;
     NTSTATUS s = memory().lock_range(p, address, m->ByteCount, write, m->pfns());
     if (!nt_success(s)) return s;
-    if (write && p != nullptr) probe_for_write(address, mdl_pages(m));
+    if (write && p != nullptr) probe_for_write(m, address, mdl_pages(m));
     m->Process = p;
     m->MdlFlags |= MDL_PAGES_LOCKED | (write ? MDL_WRITE_OPERATION : 0);
     if (p != nullptr) p->locked_pages += static_cast<int64_t>(mdl_pages(m));
