@@ -31,6 +31,8 @@ class Manager : public TrunkHost {
     // Trunks to other hosts (trunk.h). `secret`: at least 16 bytes, the same on both. False with *error set.
     bool set_secret(const std::string &secret, std::string *error);
     bool listen_trunk(const std::string &address, std::string *error) { return trunks_->listen(address, error); }
+    // Where listen_trunk() listens.
+    std::string trunk_address() const { return trunks_ ? trunks_->address() : ""; }
     bool join_trunk(const std::string &address, std::string *error) { return trunks_->join(address, error); }
 
     // Serves what is ready; waits at most `timeout_ms` for something (-1: without limit).

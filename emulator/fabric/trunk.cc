@@ -20,6 +20,7 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "nic/ip_text.h"
 #include "system.h"
 
 namespace fabric {
@@ -38,12 +39,16 @@ bool parse_address(const std::string &text, sockaddr_in &addr, std::string *erro
     addr.sin_family = AF_INET;
     char *end = nullptr;
     unsigned long port = colon == std::string::npos ? 0 : std::strtoul(text.c_str() + colon + 1, &end, 10);
-    if (port == 0 || port > 65535 || *end || inet_pton(AF_INET, text.substr(0, colon).c_str(), &addr.sin_addr) != 1) {
+    if (!end || end == text.c_str() + colon + 1 || port > 65535 || *end || inet_pton(AF_INET, text.substr(0, colon).c_str(), &addr.sin_addr) != 1) {
         *error = "trunk address '" + text + "' is not of the form 10.0.0.1:7471";
         return false;
     }
     addr.sin_port = htons(static_cast<uint16_t>(port));
     return true;
+}
+
+std::string text_of(const sockaddr_in &addr) {
+    return snic::dotted(ntohl(addr.sin_addr.s_addr)) + ':' + std::to_string(ntohs(addr.sin_port));
 }
 
 }  // namespace
@@ -77,6 +82,8 @@ struct Trunks::Trunk {
     size_t out_done = 0;
     bool wants_output = false;
     std::map<uint64_t, Remote> remotes;
+    std::string refused;  // why we are about to close it
+    std::string error;    // why it was closed last
 };
 
 Trunks::Trunks(TrunkHost &host, uint64_t manager_id, std::string secret)
@@ -93,6 +100,10 @@ bool Trunks::listen(const std::string &address, std::string *error) {
         *error = "cannot listen on " + address + ": " + std::strerror(errno);
         return false;
     }
+    socklen_t len = sizeof addr;
+    getsockname(fd.get(), reinterpret_cast<sockaddr *>(&addr), &len);
+    listening_ = text_of(addr);
+    spdlog::info("trunks are taken at {}", listening_);
     listener_ = std::move(fd);
     listener_number_ = host_.watch_trunk(listener_.get());
     return true;
@@ -103,6 +114,10 @@ bool Trunks::join(const std::string &address, std::string *error) {
     t->address = address;
     t->joins = true;
     if (!parse_address(address, t->target, error)) return false;
+    if (t->target.sin_port == 0) {
+        *error = "trunk address '" + address + "' has port 0; only a manager that listens may leave the choice to the system";
+        return false;
+    }
     trunks_.push_back(std::move(t));
     return true;
 }
@@ -121,9 +136,7 @@ bool Trunks::serve(uint64_t number) {
         Fd fd(accept4(listener_.get(), reinterpret_cast<sockaddr *>(&from), &len, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!fd || trunks_.size() >= 16) return true;
         auto t = std::make_unique<Trunk>();
-        char text[INET_ADDRSTRLEN] = "";
-        inet_ntop(AF_INET, &from.sin_addr, text, sizeof text);
-        t->address = std::string(text) + ':' + std::to_string(ntohs(from.sin_port));
+        t->address = text_of(from);
         t->state = Trunk::State::greeting;
         start(std::move(t), std::move(fd));
         established(*trunks_.back());
@@ -226,6 +239,10 @@ void Trunks::flush(Trunk &t) {
 void Trunks::close(Trunk &t, const std::string &why) {
     if (t.state == Trunk::State::up || !t.joins) spdlog::warn("trunk to {} ended: {}", t.address, why);
     while (!t.remotes.empty()) drop_remote(t, t.remotes.begin()->first);
+    if (t.state != Trunk::State::up && t.state != Trunk::State::connecting && t.refused.empty())
+        t.refused = why + ", before it believed us: is the secret the same?";
+    t.error = t.refused.empty() ? why : t.refused;
+    t.refused.clear();
     t.fd.reset();
     t.state = Trunk::State::down;
     t.next_try = now_ + kRejoin;
@@ -269,6 +286,7 @@ void Trunks::serve_trunk(Trunk &t) {
 bool Trunks::frame(Trunk &t, const trunk_frame &head, const std::byte *payload, size_t length) {
     auto refuse = [&](const std::string &why) {
         spdlog::warn("trunk to {} refused: {}", t.address, why);
+        t.refused = why;
         close(t, why);
         return false;
     };
@@ -441,8 +459,11 @@ void Trunks::nic_left(uint64_t key) {
 std::string Trunks::status_json() const {
     static const char *const names[] = {"down", "connecting", "greeting", "proving", "up"};
     nlohmann::json j = nlohmann::json::array();
-    for (const auto &t : trunks_)
+    if (listener_) j.push_back({{"address", listening_}, {"state", "listening"}, {"nics", 0}});
+    for (const auto &t : trunks_) {
         j.push_back({{"address", t->address}, {"state", names[static_cast<int>(t->state)]}, {"nics", t->remotes.size()}});
+        if (t->state != Trunk::State::up && !t->error.empty()) j.back()["error"] = t->error;
+    }
     return j.dump();
 }
 

@@ -36,7 +36,7 @@ class Trunks {
     Trunks(TrunkHost &host, uint64_t manager_id, std::string secret);
     ~Trunks();
 
-    // HOST:PORT, numeric IPv4. False with *error set.
+    // HOST:PORT, numeric IPv4; port 0 for listen: one that is free (address() tells). False with *error set.
     bool listen(const std::string &address, std::string *error);
     bool join(const std::string &address, std::string *error);
 
@@ -46,7 +46,8 @@ class Trunks {
     void tick(uint64_t now_ns);
     void nic_joined(uint64_t key, const fabric_nic &nic);
     void nic_left(uint64_t key);
-    // {"address":..., "state":..., "nics":N} of each trunk.
+    const std::string &address() const { return listening_; }
+    // {"address":..., "state":..., "nics":N, "error":...} of each trunk, and of where they are taken; error: why it was closed last.
     std::string status_json() const;
 
   private:
@@ -71,6 +72,7 @@ class Trunks {
     uint64_t manager_id_;
     std::string secret_;
     Fd listener_;
+    std::string listening_;  // address
     uint64_t listener_number_ = 0;
     uint64_t now_ = 0;
     std::vector<std::unique_ptr<Trunk>> trunks_;
