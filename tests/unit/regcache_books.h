@@ -37,6 +37,7 @@ class Books : public Backend {
     void lock() override {
         mutex_.lock();
         ++locks_held;
+        ++locks;
     }
     void unlock() override {
         --locks_held;
@@ -54,6 +55,7 @@ class Books : public Backend {
     }
     void pause() override {
         called();
+        ++pauses;
         std::this_thread::yield();
     }
     uint32_t thread_number() override { return numbered_thread(); }
@@ -85,6 +87,7 @@ class Books : public Backend {
         }
         p.exposed_to = owner;
         p.key = region.key = ++next_key_;
+        ++exposes;
         return Status::ok;
     }
     Status revoke(Region &region) override {
@@ -114,6 +117,12 @@ class Books : public Backend {
             if (p.exposed_to == owner && p.key == key) return true;
         return false;
     }
+    bool is_pinned(uint64_t key) {
+        std::lock_guard guard(books_);
+        for (auto &[id, p] : pinned)
+            if (p.key == key) return true;
+        return false;
+    }
     size_t pinned_count() {
         std::lock_guard guard(books_);
         return pinned.size();
@@ -126,7 +135,9 @@ class Books : public Backend {
     }
 
     std::map<uint64_t, Pinned> pinned;
-    int pins = 0, unpins = 0, revokes = 0, allocations = 0, frees = 0;
+    int pins = 0, unpins = 0, revokes = 0, exposes = 0;
+    std::atomic<int> allocations{0}, frees{0}, locks{0};
+    std::atomic<int> pauses{0}; // somebody waits for another thread
     int fail_pins = 0, fail_exposes = 0, fail_revokes = 0;
     Status fail_status = Status::bad_address;
     size_t limit = 0;

@@ -4,10 +4,12 @@
 // physical memory that knows what the NIC may touch.
 #include <array>
 #include <atomic>
-#include <chrono>
+#include <memory>
 #include <random>
 #include <set>
 #include <vector>
+
+#include <gtest/gtest-spi.h>
 
 #include "regcache_books.h"
 
@@ -43,7 +45,7 @@ TEST_F(RegCache, InvalidationWaitsForAnEvictionInProgress) {
         EXPECT_FALSE(books.any_pinned_in(base, page));
         invalidated = true;
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    while (!books.pauses && !invalidated) std::this_thread::yield(); // until it waits, as it must
     EXPECT_FALSE(invalidated);
     go_on = true;
     evictor.join();
@@ -94,7 +96,20 @@ TEST_F(RegCache, GrowthBesideAnEntryDoesNotDropIt) {
     EXPECT_EQ(books.pins, 1);
 }
 
-// free() under the cache's lock: Books::called() fails the test when any call comes with the lock held. This makes all of them.
+// free() under the cache's lock: Books::called() fails the test when any call comes with the lock held. First: it would.
+TEST_F(RegCache, ACallWithTheLockHeldWouldBeNoticed) {
+    Region region;
+    EXPECT_NONFATAL_FAILURE(
+        {
+            books.lock();
+            books.pin(base, page, local_rw, nullptr, region);
+            books.unlock();
+        },
+        "called with the cache's lock held");
+    books.unpin(region);
+}
+
+// Then all kinds of them, on all paths.
 TEST_F(RegCache, NoCallToTheSystemComesWithTheLockHeld) {
     for (int i = 0; i < 300; ++i) {
         Entry *entry = get(base + i % 40 * page, (1 + i % 3) * page, i % 2 ? remote_rw : local_rw, i % 3 ? &a : &b);
@@ -102,8 +117,22 @@ TEST_F(RegCache, NoCallToTheSystemComesWithTheLockHeld) {
         cache.release(entry);
         if (i % 50 == 0) cache.flush(&a);
     }
+    Entry *entry = nullptr;
+    books.limit = books.pinned_count(); // eviction for want of resources
+    cache.release(get(base + 1000 * page, page, local_rw, &a));
+    books.fail_pins = books.fail_revokes = books.fail_exposes = 1;
+    EXPECT_EQ(cache.acquire(base + 2000 * page, page, local_rw, &a, entry), Status::bad_address);
+    cache.release(get(base, page, remote_rw, &a)); // fails to be revoked
+    cache.release(get(base, page, remote_rw, &a));
+    cache.release(get(base, page, remote_rw, &a)); // fails to be exposed
     cache.flush_all();
     EXPECT_EQ(books.pinned_count(), 0u);
+    EXPECT_EQ(books.fail_pins + books.fail_revokes + books.fail_exposes, 0);
+    EXPECT_GT(books.pins, 0);
+    EXPECT_GT(books.unpins, 0);
+    EXPECT_GT(books.exposes, 0);
+    EXPECT_GT(books.revokes, 0);
+    EXPECT_GT(books.allocations, 0);
 }
 
 // An unmap callback that ran after the cache was emptied, or before anything was in it.
@@ -167,8 +196,8 @@ TEST_F(RegCache, RangesThatWrapAreRefusedAndInvalidationsThatWrapReachTheEnd) {
 
 // --- four threads and a model of memory -------------------------------------------------------------------------------
 
-// Virtual pages, each mapped to a physical frame or not. A frame is given out again only when nothing maps or locks it, as
-// a system does; a virtual page cannot go while it is secured.
+// Virtual pages, each mapped to a physical frame. A frame is given out again only when nothing maps or locks it, as a system
+// does; a virtual page cannot go while it is secured, nor become read-only while it is secured for writing.
 class Machine : public Backend {
   public:
     static constexpr size_t pages = 256;
@@ -184,15 +213,17 @@ class Machine : public Backend {
     void pause() override { std::this_thread::yield(); }
     uint32_t thread_number() override { return numbered_thread(); }
 
-    Status pin(uint64_t start, uint64_t length, uint32_t, Owner *, Region &region) override {
+    Status pin(uint64_t start, uint64_t length, uint32_t rights, Owner *owner, Region &region) override {
         const size_t first = page_of(start), last = page_of(start + length - 1);
+        const bool write = rights & local_write;
         std::vector<size_t> frames;
         {
             std::lock_guard guard(books_); // secure and lock
             for (size_t i = first; i <= last; ++i)
-                if (frame_[i] == none) return Status::bad_address;
+                if (write && read_only_[i]) return Status::bad_address;
             for (size_t i = first; i <= last; ++i) {
                 ++secured_[i];
+                if (write) ++secured_for_writing_[i];
                 ++locked_[frame_[i]];
                 frames.push_back(frame_[i]);
             }
@@ -200,19 +231,20 @@ class Machine : public Backend {
         std::this_thread::yield(); // the NIC takes its time
         std::lock_guard guard(books_);
         region.id = region.key = ++next_;
-        regions_[region.id] = {first, frames, true};
+        regions_[region.id] = {first, frames, region.key, rights, rights & remote_any ? owner : nullptr};
         return Status::ok;
     }
-    Status expose(Region &region, uint32_t, Owner *) override {
+    Status expose(Region &region, uint32_t rights, Owner *owner) override {
         std::lock_guard guard(books_);
         auto &r = regions_.at(region.id);
-        region.key = ++next_;
-        r.exposed = true;
+        EXPECT_EQ(r.rights, rights);
+        r.key = region.key = ++next_;
+        r.exposed_to = owner;
         return Status::ok;
     }
     Status revoke(Region &region) override {
         std::lock_guard guard(books_);
-        regions_.at(region.id).exposed = false;
+        regions_.at(region.id).exposed_to = nullptr;
         return Status::ok;
     }
     void unpin(Region &region) override {
@@ -228,6 +260,7 @@ class Machine : public Backend {
             const size_t frame = gone.frames[i];
             if (--locked_[frame] == 0 && orphans_.erase(frame)) free_frames_.push_back(frame);
             --secured_[gone.first + i];
+            if (gone.rights & local_write) --secured_for_writing_[gone.first + i];
         }
     }
 
@@ -244,13 +277,32 @@ class Machine : public Backend {
         }
         return true;
     }
+    // The system's half of VirtualProtect. False: secured for writing.
+    bool protect(size_t first, size_t count, bool read_only) {
+        std::lock_guard guard(books_);
+        for (size_t i = first; i < first + count; ++i)
+            if (read_only && secured_for_writing_[i]) return false;
+        for (size_t i = first; i < first + count; ++i) read_only_[i] = read_only;
+        return true;
+    }
     // The NIC writes to pages through a registration, by the frames that it knows. False: it knows the registration no more.
     bool nic_writes(Entry *entry, size_t first, size_t count, uint64_t value) {
         std::lock_guard guard(books_);
         auto r = regions_.find(entry->key()); // local entries: the key is the id
         if (r == regions_.end()) return false;
+        EXPECT_TRUE(r->second.rights & local_write);
         for (size_t i = first; i < first + count; ++i) data_[r->second.frames.at(i - r->second.first)] = value;
         return true;
+    }
+    // The peer of that connection writes to all that the key stands for. False: its access is refused.
+    bool peer_writes(Owner *owner, uint64_t key, uint64_t value) {
+        std::lock_guard guard(books_);
+        for (auto &[id, r] : regions_) {
+            if (r.key != key || r.exposed_to != owner || !(r.rights & remote_write)) continue;
+            for (const size_t frame : r.frames) data_[frame] = value;
+            return true;
+        }
+        return false;
     }
     bool program_sees(size_t first, size_t count, uint64_t value) {
         std::lock_guard guard(books_);
@@ -271,11 +323,12 @@ class Machine : public Backend {
     static size_t page_of(uint64_t address) { return (address - base) / page; }
 
   private:
-    static constexpr size_t none = ~size_t{0};
     struct Pinned {
         size_t first = 0;
         std::vector<size_t> frames;
-        bool exposed = false;
+        uint64_t key = 0;
+        uint32_t rights = 0;
+        Owner *exposed_to = nullptr;
     };
     void map(size_t i) {
         // Mostly the one that was freed last: reuse is what finds stale registrations.
@@ -286,7 +339,8 @@ class Machine : public Backend {
 
     std::mutex cache_lock_, books_;
     std::array<size_t, pages> frame_{};
-    std::array<int, pages> secured_{};
+    std::array<int, pages> secured_{}, secured_for_writing_{};
+    std::array<bool, pages> read_only_{};
     std::array<int, 4 * pages> locked_{};
     std::array<uint64_t, 4 * pages> data_{};
     std::vector<size_t> free_frames_;
@@ -295,63 +349,132 @@ class Machine : public Backend {
     uint64_t next_ = 0;
 };
 
-// Each thread owns a quarter of the memory: it alone frees there and looks at what arrives. All of them register anywhere.
+// One of four threads. It owns a quarter of the memory: it alone frees and protects there and looks at what arrives. All of them
+// register anywhere.
+class Program {
+  public:
+    Program(Machine &machine, Cache &cache, uint64_t number) : machine_(machine), cache_(cache), number_(number), random_(number) {}
+
+    void run(int steps) {
+        for (int i = 0; i < steps && !::testing::Test::HasFatalFailure(); ++i) {
+            // Overlapping ranges, but few enough for hits.
+            count_ = 1 + random_() % 6;
+            first_ = number_ * share + random_() % 12 * 5;
+            value_ = number_ << 32 | static_cast<uint64_t>(i + 1);
+            switch (random_() % 12) {
+            case 0: free_and_allocate(); break;
+            case 1: protect(); break;
+            case 2: use_memory_of_others(); break;
+            case 3: cache_.flush(&owner_); break;
+            case 4:
+            case 5: let_the_peer_write(); break;
+            default: let_the_nic_write();
+            }
+            try_stale_keys();
+        }
+        cache_.flush(&owner_);
+    }
+    uint64_t transfers = 0, remaps = 0, protections = 0, exposures = 0, stale = 0;
+
+  private:
+    static constexpr size_t share = Machine::pages / 4;
+
+    // As kernel32 does it: when the system refuses, the cache is told, and it is tried again. Others may have registered it again.
+    template <typename Change> void change(Change system) {
+        bool done = system();
+        for (int tries = 0; !done && tries < 10000; ++tries) {
+            cache_.invalidate(base + first_ * page, count_ * page);
+            done = system();
+        }
+        ASSERT_TRUE(done);
+    }
+    void free_and_allocate() {
+        change([&] { return machine_.remap(first_, count_); });
+        ++remaps;
+    }
+    void protect() {
+        change([&] { return machine_.protect(first_, count_, true); });
+        // Nobody can have it written to now; reading goes on.
+        Entry *entry = nullptr;
+        EXPECT_EQ(cache_.acquire(base + first_ * page, count_ * page, local_rw, &owner_, entry), Status::bad_address);
+        if (cache_.acquire(base + first_ * page, count_ * page, local_read, &owner_, entry) == Status::ok) cache_.release(entry);
+        ASSERT_TRUE(machine_.protect(first_, count_, false));
+        ++protections;
+    }
+    void use_memory_of_others() {
+        Entry *entry = nullptr;
+        const size_t any = random_() % (Machine::pages - count_);
+        const uint32_t rights = random_() % 2 ? local_rw : uint32_t{local_read | remote_read};
+        if (cache_.acquire(base + any * page, count_ * page, rights, &owner_, entry) == Status::ok) cache_.release(entry);
+    }
+    void let_the_nic_write() {
+        Entry *entry = nullptr;
+        // bad_address: a neighbour that overlaps was taken away at this moment. Never by this thread's own doing.
+        if (cache_.acquire(base + first_ * page, count_ * page, local_rw, &owner_, entry) != Status::ok) return;
+        if (random_() % 4 == 0) std::this_thread::yield();
+        if (entry->usable() && machine_.nic_writes(entry, first_, count_, value_)) {
+            EXPECT_TRUE(machine_.program_sees(first_, count_, value_)) << "stale registration";
+            ++transfers;
+        }
+        cache_.release(entry);
+    }
+    void let_the_peer_write() {
+        Entry *entry = nullptr;
+        if (cache_.acquire(base + first_ * page, count_ * page, local_write | remote_write, &owner_, entry) != Status::ok) return;
+        const uint64_t key = entry->key();
+        if (random_() % 4 == 0) std::this_thread::yield();
+        if (machine_.peer_writes(&owner_, key, value_)) {
+            EXPECT_TRUE(machine_.program_sees(first_, count_, value_)) << "stale exposure";
+            ++exposures;
+        }
+        cache_.release(entry);
+        EXPECT_FALSE(machine_.peer_writes(&owner_, key, ~0ull)) << "after its release";
+        old_keys_[old_++ % old_keys_.size()] = key;
+    }
+    // The peer remembers them all, whatever has become of the memory.
+    void try_stale_keys() {
+        const uint64_t key = old_keys_[random_() % old_keys_.size()];
+        if (key == 0) return;
+        EXPECT_FALSE(machine_.peer_writes(&owner_, key, ~0ull));
+        ++stale;
+    }
+
+    Machine &machine_;
+    Cache &cache_;
+    const uint64_t number_;
+    std::mt19937_64 random_;
+    Owner owner_;
+    size_t first_ = 0, count_ = 0;
+    uint64_t value_ = 0;
+    std::array<uint64_t, 16> old_keys_{};
+    size_t old_ = 0;
+};
+
 TEST(RegCacheHazards, WhatTheNicWritesIsWhatTheProgramSees) {
     Machine machine;
+    Counters counters;
     {
         Cache cache(machine);
         ASSERT_TRUE(cache.init({.max_count = 48, .max_bytes = 256 * page}));
-        std::atomic<uint64_t> transfers{0}, remaps{0}, refused{0};
-        auto work = [&](uint64_t number) {
-            std::mt19937_64 random(number);
-            Owner owner;
-            constexpr size_t share = Machine::pages / 4;
-            const size_t own = number * share;
-            for (int i = 0; i < 8000; ++i) {
-                const size_t count = 1 + random() % 6;
-                const size_t first = own + random() % (share - count);
-                switch (random() % 8) {
-                case 0: { // free and allocate again at the same address, as kernel32 does it
-                    bool gone = machine.remap(first, count);
-                    for (int tries = 0; !gone && tries < 10000; ++tries) { // others may register it again meanwhile
-                        cache.invalidate(base + first * page, count * page);
-                        gone = machine.remap(first, count);
-                        if (!gone) ++refused;
-                    }
-                    ASSERT_TRUE(gone);
-                    ++remaps;
-                    break;
-                }
-                case 1: { // somebody else's memory: registered, then given back
-                    Entry *entry = nullptr;
-                    const size_t any = random() % (Machine::pages - count);
-                    const uint32_t rights = random() % 2 ? local_rw : uint32_t{local_read | remote_read};
-                    if (cache.acquire(base + any * page, count * page, rights, &owner, entry) == Status::ok) cache.release(entry);
-                    break;
-                }
-                case 2: cache.flush(&owner); break;
-                default: {
-                    Entry *entry = nullptr;
-                    // bad_address: a neighbour that overlaps was taken away at this moment. Never by this thread's own doing.
-                    if (cache.acquire(base + first * page, count * page, local_rw, &owner, entry) != Status::ok) break;
-                    const uint64_t value = number << 32 | static_cast<uint64_t>(i + 1);
-                    if (entry->usable() && machine.nic_writes(entry, first, count, value)) {
-                        EXPECT_TRUE(machine.program_sees(first, count, value)) << "stale registration";
-                        ++transfers;
-                    }
-                    cache.release(entry);
-                }
-                }
-            }
-            cache.flush(&owner);
-        };
+        std::vector<std::unique_ptr<Program>> programs;
+        for (uint64_t i = 0; i < 4; ++i) programs.push_back(std::make_unique<Program>(machine, cache, i));
         std::vector<std::thread> threads;
-        for (uint64_t i = 0; i < 4; ++i) threads.emplace_back(work, i);
+        for (auto &program : programs) threads.emplace_back([&program] { program->run(20000); });
         for (auto &thread : threads) thread.join();
-        EXPECT_GT(transfers, 1000u);
-        EXPECT_GT(remaps, 1000u);
+        for (auto &program : programs) {
+            EXPECT_GT(program->transfers, 1000u);
+            EXPECT_GT(program->remaps, 300u);
+            EXPECT_GT(program->protections, 300u);
+            EXPECT_GT(program->exposures, 300u);
+            EXPECT_GT(program->stale, 1000u);
+        }
         cache.flush_all();
+        counters = cache.counters();
     }
+    EXPECT_GT(counters.hits, 1000u);
+    EXPECT_GT(counters.evictions, 100u);
+    EXPECT_GT(counters.live_invalidations, 10u);
+    EXPECT_EQ(counters.count, 0u);
     EXPECT_EQ(machine.secured_total(), 0u);
     EXPECT_EQ(machine.regions(), 0u);
 }

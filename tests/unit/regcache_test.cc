@@ -3,7 +3,6 @@
 // The registration cache against a backend that keeps its own books: what is pinned, what is exposed to whom, and whether
 // the cache's lock is held while it is called.
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <random>
 #include <vector>
@@ -163,14 +162,13 @@ class TakenAway {
     ~TakenAway() { thread_.join(); }
     void operator()() {
         thread_ = std::thread([this] {
-            started_ = true;
             EXPECT_EQ(cache_.invalidate(base, page), 1u);
             EXPECT_FALSE(books_.any_pinned_in(base, page));
             done_ = true;
         });
-        // Until it has marked the entry, or is about to: the work must not go on before.
-        while (!started_) std::this_thread::yield();
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        // Until it has marked the entry and waits, as it must: the work must not go on before.
+        const int pauses = books_.pauses;
+        while (books_.pauses == pauses && !done_) std::this_thread::yield();
         EXPECT_FALSE(done_);
     }
 
@@ -178,7 +176,7 @@ class TakenAway {
     Cache &cache_;
     Books &books_;
     std::thread thread_;
-    std::atomic<bool> started_{false}, done_{false};
+    std::atomic<bool> done_{false};
 };
 
 TEST_F(RegCache, InvalidationDuringThePinIsNotMissedAndWaitsForIt) {
