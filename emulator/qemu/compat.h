@@ -10,10 +10,19 @@
 #include "qemu/main-loop.h"
 #include "qemu/module.h"
 #include "qapi/error.h"
-#include "exec/memory.h"
 #include "exec/cpu-common.h"
-#include "hw/qdev-properties.h"
 #include "hw/pci/msix.h"
+/* Headers that moved. */
+#if __has_include("system/memory.h")
+#include "system/memory.h"
+#else
+#include "exec/memory.h"
+#endif
+#if __has_include("hw/core/qdev-properties.h")
+#include "hw/core/qdev-properties.h"
+#else
+#include "hw/qdev-properties.h"
+#endif
 #include "migration/vmstate.h"
 #if __has_include("hw/pci/pci_device.h")
 #include "hw/pci/pci_device.h"
@@ -35,11 +44,16 @@
 #if SNIC_QEMU_AT_LEAST(10, 0)
 #define snic_is_direct(mr, write) memory_access_is_direct(mr, write, MEMTXATTRS_UNSPECIFIED)
 #define SNIC_PROPERTIES_END
-#define SNIC_CLASS_DATA const void
 #else
 #define snic_is_direct(mr, write) memory_access_is_direct(mr, write)
 #define SNIC_PROPERTIES_END DEFINE_PROP_END_OF_LIST(),
-#define SNIC_CLASS_DATA void
+#endif
+
+/* What type registration takes as const. */
+#if SNIC_QEMU_AT_LEAST(10, 1)
+#define SNIC_CLASS_CONST const
+#else
+#define SNIC_CLASS_CONST
 #endif
 
 #if SNIC_QEMU_AT_LEAST(9, 2)
@@ -49,7 +63,11 @@
 #endif
 
 #if SNIC_QEMU_AT_LEAST(8, 1)
+#if __has_include("system/ramblock.h")
+#include "system/ramblock.h"
+#else
 #include "exec/ramblock.h"
+#endif
 #define snic_ram_fd_offset(rb) ((uint64_t)(rb)->fd_offset)
 #else
 #define snic_ram_fd_offset(rb) ((uint64_t)0)

@@ -410,7 +410,7 @@ static const VMStateDescription snic_vmstate = {
     .unmigratable = 1, /* connections to other machines do not move with this one */
 };
 
-static void snic_class_init(ObjectClass *klass, SNIC_CLASS_DATA *data)
+static void snic_class_init(ObjectClass *klass, SNIC_CLASS_CONST void *data)
 {
     DeviceClass *dc = DEVICE_CLASS(klass);
     PCIDeviceClass *pc = PCI_DEVICE_CLASS(klass);
@@ -440,7 +440,7 @@ static const TypeInfo snic_type = {
     .instance_size = sizeof(SnicState),
     .class_init = snic_class_init,
     .interfaces =
-        (InterfaceInfo[]){
+        (SNIC_CLASS_CONST InterfaceInfo[]){
             {INTERFACE_PCIE_DEVICE},
             {INTERFACE_CONVENTIONAL_PCI_DEVICE},
             {},
