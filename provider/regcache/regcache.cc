@@ -5,6 +5,14 @@
 
 namespace regcache {
 
+// Where one thread may be overtaken by another without the lock. A test that is built for it has things happen there.
+#ifdef REGCACHE_POINTS
+void at_point(const char *name);
+#define REGCACHE_POINT(name) at_point(#name)
+#else
+#define REGCACHE_POINT(name) static_cast<void>(0)
+#endif
+
 namespace {
 
 void list_init(Link &head) { head.prev = head.next = &head; }
@@ -59,7 +67,9 @@ Entry *Cache::hit(uint64_t first, uint64_t last, uint32_t rights, Owner *owner) 
     index_.find(Index::hash(first, last, rights), [&](uint32_t index) {
         Entry *entry = &pool_.at(index);
         __builtin_prefetch(entry); // beside the count's line, not after it
+        REGCACHE_POINT(hit_has_candidate);
         pool_.count(index, row).fetch_add(1, std::memory_order_seq_cst);
+        REGCACHE_POINT(hit_has_counted);
         // Held, if it is ready; only then may its fields be looked at.
         if (state(entry) == State::ready && entry->first == first && entry->last == last && entry->rights_ == rights) {
             found = entry;
@@ -80,6 +90,7 @@ Entry *Cache::hit(uint64_t first, uint64_t last, uint32_t rights, Owner *owner) 
 // Ends a hold on a local entry, or what was taken for one. From here on the entry may be anybody's.
 void Cache::drop(Entry *entry, uint32_t row) {
     pool_.count(entry->index_, row).fetch_sub(1, std::memory_order_seq_cst);
+    REGCACHE_POINT(drop_has_counted);
     if (beyond_.load(std::memory_order_seq_cst)) release_beyond_bounds(entry);
     if (state(entry) == State::gone) bury(entry);
 }
@@ -118,6 +129,7 @@ bool Cache::held(const Entry *entry) {
 // The entry is ready. True: it is idle, and will be nobody's.
 bool Cache::claim(Entry *entry) {
     if (held(entry)) return false; // not to turn hits away for nothing
+    REGCACHE_POINT(claim_has_looked);
     set_state(entry, State::claimed);
     if (!held(entry)) return true;
     set_state(entry, State::ready);

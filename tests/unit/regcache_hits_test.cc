@@ -51,13 +51,14 @@ TEST_F(RegCache, AnEntryMayBeReleasedByAnotherThread) {
 }
 
 TEST_F(RegCache, AHitFindsNothingThatWasInvalidated) {
-    for (int i = 0; i < 50; ++i) {
+    for (int i = 0; i < 1000; ++i) {
         Entry *entry = get(base, page, local_rw, &a);
         EXPECT_EQ(books.pins, i + 1);
         cache.invalidate(base, page);
         EXPECT_FALSE(entry->usable());
         cache.release(entry);
     }
+    EXPECT_EQ(books.allocations, 2) << "released ones are used again";
     EXPECT_EQ(books.pinned_count(), 0u);
 }
 
