@@ -330,13 +330,13 @@ DWORD NTAPI GetTempPathW(DWORD size, WCHAR *out) {
 }
 DWORD NTAPI GetFullPathNameW(const WCHAR *name, DWORD size, WCHAR *out, WCHAR **part) {
     std::u16string t = name;
-    if (t.empty() || t[0] != '/') {
+    if (t.empty() || (t[0] != u'/' && t[0] != u'\\')) {
         char cwd[PATH_MAX];
         if (getcwd(cwd, sizeof cwd) != nullptr) t = widen(cwd) + u"/" + t;
     }
     if (size <= t.size()) return static_cast<DWORD>(t.size() + 1);
     memcpy(out, t.c_str(), t.size() * 2 + 2);
-    if (part != nullptr) *part = out + t.rfind(u'/') + 1;
+    if (part != nullptr) *part = out + t.find_last_of(u"/\\") + 1;
     return static_cast<DWORD>(t.size());
 }
 BOOL NTAPI WriteConsoleA(uint64_t h, const void *p, DWORD n, DWORD *done, void *) {

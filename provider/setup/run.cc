@@ -54,10 +54,16 @@ bool undo_all(std::vector<Step *> changed) {
     return true;
 }
 
-void finish(const std::vector<Step *> &steps) {
-    for (Step *step : steps)
-        if (const Failure f = step->finish())
+// Returns whether there was nothing to remark.
+bool each(const std::vector<Step *> &steps, Failure (Step::*what)()) {
+    bool fine = true;
+    for (Step *step : steps) {
+        const Failure f = (step->*what)();
+        fine = fine && !f;
+        if (f)
             say(stderr, L"sanctl: remark on step \"" + step->name() + L"\": " + f.what + L": " + error_text(f.code));
+    }
+    return fine;
 }
 
 } // namespace
@@ -72,12 +78,11 @@ const wchar_t *text_of(Condition condition) {
     return L"";
 }
 
-Exit change(const Steps &steps, Change change, bool dry_run) {
-    std::vector<Step *> order, changed;
-    for (const auto &step : steps) order.push_back(step.get());
-    if (change == Change::Uninstall) std::reverse(order.begin(), order.end());
-    const wchar_t *done = change == Change::Install ? L"installed" : L"removed";
+namespace {
 
+Exit go_through(const std::vector<Step *> &order, Change change, bool dry_run) {
+    const wchar_t *done = change == Change::Install ? L"installed" : L"removed";
+    std::vector<Step *> changed;
     for (Step *step : order) {
         std::vector<Item> items;
         Failure failure = step->check(items);
@@ -88,21 +93,33 @@ Exit change(const Steps &steps, Change change, bool dry_run) {
         }
         if (failure) {
             report(*step, failure);
-            const bool anything = !changed.empty();
-            if (undo_all(changed)) {
-                finish(changed);
-                say(stderr, anything ? L"sanctl: undone: this machine is as it was before" : L"sanctl: nothing was changed");
-            }
+            const bool undone = undo_all(changed), settled = each(order, &Step::settle);
+            if (undone && changed.empty()) say(stderr, L"sanctl: nothing was changed");
+            else if (undone && settled) say(stderr, L"sanctl: undone: this machine is as it was before");
+            else if (undone) say(stderr, L"sanctl: undone, but for what the remark says");
             return Exit::Failed;
         }
-        const std::wstring outcome = !needed ? L"unchanged" : dry_run ? std::wstring(L"would be ") + done : done;
-        say(stdout, padded(step->name(), name_width) + outcome);
+        say(stdout, padded(step->name(), name_width) + (!needed ? L"unchanged" : dry_run ? std::wstring(L"would be ") + done : done));
         if (dry_run && needed)
-            for (const Item &item : items) say(stdout, L"    now: " + item.name + L" " + text_of(item.condition) + (item.detail.empty() ? L"" : L": ") + item.detail);
+            for (const Item &item : items)
+                say(stdout, L"    now: " + item.name + L" " + text_of(item.condition) + (item.detail.empty() ? L"" : L": ") + item.detail);
     }
     // Also steps that had nothing to change: an interrupted run may have left something aside.
-    if (!dry_run) finish(order);
+    if (!dry_run) {
+        each(order, &Step::finish);
+        each(order, &Step::settle);
+    }
     return Exit::Ok;
+}
+
+} // namespace
+
+Exit change(const Steps &steps, Change change, bool dry_run) {
+    std::vector<Step *> order;
+    for (const auto &step : steps) order.push_back(step.get());
+    if (change == Change::Uninstall) std::reverse(order.begin(), order.end());
+    if (!dry_run) each(order, &Step::prepare);
+    return go_through(order, change, dry_run);
 }
 
 Exit status(const Steps &steps, bool json) {

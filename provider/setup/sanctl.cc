@@ -93,8 +93,10 @@ Failure find_sources(const std::wstring &directory) {
         if (!error && !there) error = ERROR_FILE_NOT_FOUND;
         if (error) return {error, L"looking for " + directory + L"\\" + name};
     }
-    bool signed_package = true;
-    if (files::exists(directory + L"\\" + driver_catalog, signed_package) == 0 && !signed_package)
+    bool has_catalog = true;
+    if (DWORD error = files::exists(directory + L"\\" + driver_catalog, has_catalog))
+        return {error, L"looking for " + directory + L"\\" + driver_catalog};
+    if (!has_catalog)
         say(stderr, std::wstring(L"sanctl: remark: there is no ") + driver_catalog + L" in " + directory +
                         L": the driver is unsigned, and Windows may refuse it");
     return {};

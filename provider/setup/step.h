@@ -5,6 +5,7 @@
 // A step owns one thing in Windows. check() looks and changes nothing. install() and uninstall() make the change, and remember what
 // they found; when one fails half-way, or a later step fails, undo() puts back what they found. finish() is for what cannot be taken
 // back (deleting a file that was put aside): it comes when nothing can fail any more, so its errors are only worth a remark.
+// settle() ends every run, whatever came of it, and prepare() begins it: for Windows to notice what is there.
 #pragma once
 
 #include <memory>
@@ -44,6 +45,8 @@ class Step {
     virtual Failure uninstall() = 0;
     virtual Failure undo() = 0;
     virtual Failure finish() { return {}; }
+    virtual Failure prepare() { return {}; }
+    virtual Failure settle() { return {}; }
 
   private:
     std::wstring name_;

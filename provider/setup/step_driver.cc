@@ -183,12 +183,21 @@ class DeviceStep : public Step {
         return {};
     }
 
-    Failure finish() override {
-        if (Failure f = sweep_aside(target_, aside_)) return f;
+    Failure finish() override { return sweep_aside(target_, aside_); }
+
+    // A NIC that a run has taken out, and could not bring back, is not lost.
+    Failure prepare() override {
+        driver::Devices devices;
+        if (DWORD error = driver::find_devices(hardware_id, driver_service, devices)) return {error, L"looking for the NIC"};
+        rescan_ = devices.present == 0;
+        return settle();
+    }
+    // At the end of the run: then a package that is to go has gone, and the NIC does not get its driver from it again.
+    Failure settle() override {
         if (!rescan_) return {};
+        if (DWORD error = driver::rescan()) return {error, L"looking for devices again (the NIC shows after a restart)"};
         rescan_ = false;
-        const DWORD error = driver::rescan();
-        return error ? Failure{error, L"looking for devices again (the NIC shows after a restart)"} : Failure{};
+        return {};
     }
 
   private:
@@ -208,8 +217,11 @@ class DeviceStep : public Step {
         // Which package the NIC had: another version than this one, if there is one, or this very one.
         std::vector<Package> packages;
         std::string content;
+        bool known = false;
         if (Failure f = find_our_packages(packages)) return f;
-        if (files::read(inf_, content) != 0) content.clear();
+        if (DWORD error = files::exists(inf_, known)) return {error, L"looking for " + inf_};
+        if (known)
+            if (DWORD error = files::read(inf_, content)) return {error, L"reading " + inf_};
         for (const Package &p : packages)
             if (former_inf_.empty() || p.content != content) former_inf_ = p.path;
         known_ = true;

@@ -16,28 +16,39 @@ constexpr unsigned most_aside = 16;
 std::wstring directory_of(const std::wstring &path) { return path.substr(0, path.find_last_of(L"\\/")); }
 std::wstring name_of(const std::wstring &path) { return path.substr(path.find_last_of(L"\\/") + 1); }
 
-Failure find_aside(const std::wstring &path, std::vector<std::wstring> &found) {
+// Names of the form PATH.old, PATH.old1...
+Failure find_marked(const std::wstring &path, const wchar_t *mark, std::vector<std::wstring> &found) {
     const std::wstring directory = directory_of(path);
-    const DWORD error = files::find(directory, (name_of(path) + aside_mark + L"*").c_str(), found);
-    if (error) return {error, L"looking for files put aside in " + directory};
+    const DWORD error = files::find(directory, (name_of(path) + mark + L"*").c_str(), found);
+    if (error) return {error, L"looking for " + path + mark};
     for (std::wstring &name : found) name = directory + L"\\" + name;
     return {};
+}
+
+Failure free_name(const std::wstring &path, const wchar_t *mark, std::wstring &name) {
+    for (unsigned i = 0; i < most_aside; ++i) {
+        name = path + mark + (i ? std::to_wstring(i) : L"");
+        bool there = true;
+        if (DWORD error = files::exists(name, there)) return {error, L"looking for " + name};
+        if (!there) return {};
+    }
+    return {ERROR_FILE_EXISTS, L"looking for a free name beside " + path};
 }
 
 class FileStep : public Step {
   public:
     FileStep(std::wstring name, std::wstring source, std::wstring directory)
-        : Step(std::move(name)), source_(std::move(source)), target_(directory + L"\\" + provider_file), new_(target_ + new_mark) {}
+        : Step(std::move(name)), source_(std::move(source)), target_(directory + L"\\" + provider_file) {}
 
     Failure check(std::vector<Item> &items) override {
         Item item{name(), Condition::Missing, target_, false};
-        bool there = false, source = false, half = false;
-        std::vector<std::wstring> aside;
+        bool there = false, source = false;
+        std::vector<std::wstring> aside, half;
         if (Failure f = look(target_, there)) return f;
         if (Failure f = look(source_, source)) return f;
-        if (Failure f = look(new_, half)) return f;
-        if (Failure f = find_aside(target_, aside)) return f;
-        item.removable = there || half;
+        if (Failure f = find_marked(target_, new_mark, half)) return f;
+        if (Failure f = find_marked(target_, aside_mark, aside)) return f;
+        item.removable = there || !half.empty();
         if (there) item.condition = Condition::Installed;
         if (there && source) {
             std::string a, b;
@@ -47,7 +58,7 @@ class FileStep : public Step {
         } else if (there) {
             item.detail += L" (not compared: there is no " + source_ + L")";
         }
-        if (half) item.condition = Condition::Different, item.detail += L"; left over: " + new_;
+        if (!half.empty()) item.condition = Condition::Different, item.detail += L"; left over: " + half[0];
         if (!aside.empty()) item.detail += L"; until Windows restarts: " + aside[0];
         items.push_back(item);
         return {};
@@ -56,6 +67,8 @@ class FileStep : public Step {
     Failure install() override {
         bool there = false;
         if (Failure f = look(target_, there)) return f;
+        if (Failure f = free_name(target_, new_mark, new_)) return f;
+        copied_ = true;
         if (DWORD error = files::copy(source_, new_)) return {error, L"copying " + source_ + L" to " + new_};
         if (there)
             if (Failure f = put_aside(target_, aside_)) return f;
@@ -73,16 +86,20 @@ class FileStep : public Step {
     Failure undo() override {
         if (placed_)
             if (Failure f = remove_file(target_)) return f;
-        if (DWORD error = files::remove(new_)) return {error, L"removing " + new_};
+        if (copied_)
+            if (DWORD error = files::remove(new_)) return {error, L"removing " + new_};
         if (!aside_.empty())
             if (DWORD error = files::move(aside_, target_)) return {error, L"moving " + aside_ + L" back to " + target_};
         aside_.clear();
-        placed_ = false;
+        placed_ = copied_ = false;
         return {};
     }
 
     Failure finish() override {
-        if (DWORD error = files::remove(new_)) return {error, L"removing " + new_};
+        std::vector<std::wstring> half; // an interrupted run's
+        if (Failure f = find_marked(target_, new_mark, half)) return f;
+        for (const std::wstring &name : half)
+            if (DWORD error = files::remove(name)) return {error, L"removing " + name};
         return sweep_aside(target_, aside_);
     }
 
@@ -92,9 +109,10 @@ class FileStep : public Step {
         return error ? Failure{error, L"looking for " + path} : Failure{};
     }
 
-    const std::wstring source_, target_, new_;
+    const std::wstring source_, target_;
+    std::wstring new_;   // what the new file is called before it takes its place
     std::wstring aside_; // where this run has put what was there; empty: nowhere
-    bool placed_ = false;
+    bool copied_ = false, placed_ = false;
 };
 
 } // namespace
@@ -104,22 +122,16 @@ std::unique_ptr<Step> file_step(std::wstring name, std::wstring source, std::wst
 }
 
 Failure put_aside(const std::wstring &path, std::wstring &aside) {
-    DWORD error = ERROR_FILE_EXISTS;
-    for (unsigned i = 0; i < most_aside; ++i) {
-        const std::wstring name = path + aside_mark + (i ? std::to_wstring(i) : L"");
-        bool there = true;
-        error = files::exists(name, there);
-        if (error || there) continue;
-        error = files::move(path, name);
-        if (!error) aside = name;
-        break;
-    }
-    return error ? Failure{error, L"putting " + path + L" aside"} : Failure{};
+    std::wstring name;
+    if (Failure f = free_name(path, aside_mark, name)) return f;
+    if (DWORD error = files::move(path, name)) return {error, L"putting " + path + L" aside"};
+    aside = name;
+    return {};
 }
 
 Failure sweep_aside(const std::wstring &path, const std::wstring &mine) {
     std::vector<std::wstring> found;
-    if (Failure f = find_aside(path, found)) return f;
+    if (Failure f = find_marked(path, aside_mark, found)) return f;
     Failure first;
     for (const std::wstring &name : found) {
         DWORD error = files::remove(name);
