@@ -166,6 +166,9 @@ BOOL NTAPI SetupCopyOEMInfW(const WCHAR *source, const WCHAR *media, DWORD, DWOR
     }
     return !fresh && (style & NO_OVERWRITE) != 0 ? fail(ERROR_FILE_EXISTS) : 1;
 }
+BOOL NTAPI SetupSetNonInteractiveMode(BOOL) {
+    return 0;  // the mode before; nthost never asks
+}
 BOOL NTAPI SetupUninstallOEMInfW(const WCHAR *name, DWORD flags, void *) {
     if (should_fail(Fail::Driver)) return fail(NO_SYSTEM_RESOURCES);
     SetupState &s = setup_state();
@@ -327,6 +330,7 @@ DWORD NTAPI CM_Reenumerate_DevNode(DWORD, ULONG) {
 
 const Import setup_imports[] = {
     FN(SetupCopyOEMInfW),
+    FN(SetupSetNonInteractiveMode),
     FN(SetupUninstallOEMInfW),
     FN(SetupDiGetClassDevsW),
     FN(SetupDiEnumDeviceInfo),

@@ -15,6 +15,9 @@
 
 namespace sanctl {
 
+// A library of Windows' own, not one of that name beside sanctl.exe; null: there is none.
+HMODULE system_library(const wchar_t *name);
+
 // --- registry: keys below HKEY_LOCAL_MACHINE, as 64-bit programs see them -----------------------------------------------
 namespace registry {
 

@@ -14,7 +14,7 @@ using Remove = int(WSPAPI *)(LPGUID, LPINT);
 using WriteOrder = int(WSPAPI *)(LPDWORD, DWORD);
 
 template <typename F> F function(const char *name, const wchar_t *library = L"ws2_32.dll") {
-    const HMODULE module = LoadLibraryW(library);
+    const HMODULE module = system_library(library);
     return module ? reinterpret_cast<F>(reinterpret_cast<void *>(GetProcAddress(module, name))) : nullptr;
 }
 

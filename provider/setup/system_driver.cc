@@ -11,6 +11,7 @@ namespace {
 
 // cfgmgr32.h and newdev.h, as far as needed.
 constexpr DWORD force_install = 1;         // INSTALLFLAG_FORCE
+constexpr DWORD ask_nothing = 4;           // INSTALLFLAG_NONINTERACTIVE: where Windows would ask, it fails
 constexpr DWORD force_delete = 1;          // SUOI_FORCEDELETE
 constexpr DWORD no_such_device = 0xE000020B; // ERROR_NO_SUCH_DEVINST
 
@@ -21,12 +22,13 @@ using GetDevices = HDEVINFO(WINAPI *)(const GUID *, PCWSTR, HWND, DWORD);
 using EnumDevice = BOOL(WINAPI *)(HDEVINFO, DWORD, PSP_DEVINFO_DATA);
 using GetProperty = BOOL(WINAPI *)(HDEVINFO, PSP_DEVINFO_DATA, DWORD, PDWORD, PBYTE, DWORD, PDWORD);
 using CallInstaller = BOOL(WINAPI *)(DI_FUNCTION, HDEVINFO, PSP_DEVINFO_DATA);
+using SetNonInteractive = BOOL(WINAPI *)(BOOL);
 using FreeDevices = BOOL(WINAPI *)(HDEVINFO);
 using LocateNode = DWORD(WINAPI *)(PDWORD, LPWSTR, ULONG);
 using ScanNode = DWORD(WINAPI *)(DWORD, ULONG);
 
 template <typename F> F function(const wchar_t *library, const char *name) {
-    const HMODULE module = LoadLibraryW(library);
+    const HMODULE module = system_library(library);
     return module ? reinterpret_cast<F>(reinterpret_cast<void *>(GetProcAddress(module, name))) : nullptr;
 }
 template <typename F> F setup(const char *name) { return function<F>(L"setupapi.dll", name); }
@@ -112,6 +114,7 @@ class Service {
 DWORD add_package(const std::wstring &inf, std::wstring &name) {
     const auto copy = setup<CopyInf>("SetupCopyOEMInfW");
     if (!copy) return ERROR_CALL_NOT_IMPLEMENTED;
+    if (const auto quiet = setup<SetNonInteractive>("SetupSetNonInteractiveMode")) quiet(TRUE);
     const std::wstring media = inf.substr(0, inf.find_last_of(L"\\/"));
     wchar_t target[MAX_PATH] = {};
     DWORD needed = 0;
@@ -139,7 +142,7 @@ DWORD update_devices(const wchar_t *hardware_id, const std::wstring &inf, bool &
     const auto update = function<Update>(L"newdev.dll", "UpdateDriverForPlugAndPlayDevicesW");
     if (!update) return ERROR_CALL_NOT_IMPLEMENTED;
     BOOL reboot = FALSE;
-    const DWORD error = last_unless(update(nullptr, hardware_id, inf.c_str(), force_install, &reboot));
+    const DWORD error = last_unless(update(nullptr, hardware_id, inf.c_str(), force_install | ask_nothing, &reboot));
     restart = restart || reboot;
     return error == no_such_device ? 0 : error; // gone meanwhile: it finds its driver when it returns
 }

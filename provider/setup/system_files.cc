@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "system.h"
 
+namespace sanctl {
+
+HMODULE system_library(const wchar_t *name) { return LoadLibraryW((files::system_directory() + L"\\" + name).c_str()); }
+
+} // namespace sanctl
+
 namespace sanctl::files {
 
 namespace {
