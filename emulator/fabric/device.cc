@@ -285,6 +285,9 @@ bool digest(const snic_device_config &c, snic::Config &out, char *err, size_t er
     out.op_cost = c.op_cost_ns;
     for (auto [name, value] : {std::pair{"delay-ns", c.delay_ns}, {"jitter-ns", c.jitter_ns}, {"op-cost-ns", c.op_cost_ns}})
         if (value > 10'000'000'000) return refuse(err, errlen, std::string(name) + ' ' + std::to_string(value) + " is not in 0..10000000000");
+    uint32_t pages = 1u << 24;
+    if (!set("max-pages", c.max_pages, 1024, 1u << 28, pages)) return false;
+    out.max_pages = pages;
     return set("vectors", c.vectors, 1, SNIC_DEVICE_MAX_VECTORS, out.vectors) &&
            set("doorbell-pages", c.doorbell_pages, 2, 4096, out.doorbell_pages) && set("max-qp", c.max_qp, 1, 65536, out.max_qp) &&
            set("max-cq", c.max_cq, 1, 65536, out.max_cq) && set("max-mr", c.max_mr, 1, 1u << 24, out.max_mr) &&

@@ -43,6 +43,7 @@ struct snic_device_config {
     uint32_t vectors;       /* interrupt vectors the owner offers, 1..SNIC_DEVICE_MAX_VECTORS; 0 means 4 */
     uint32_t doorbell_pages;/* user contexts, 2..4096; 0 means 256 */
     uint32_t max_qp, max_cq, max_mr, max_pd; /* limits; 0 means the default */
+    uint32_t max_pages;     /* page addresses that all regions and queues may hold together, 1024..2^28; 0 means 2^24 */
     bool revoke_by_deregister; /* the kind of NIC that has no cheap revoke */
     bool no_direct;         /* never copy straight between the two RAMs */
     uint32_t link_rate_mbit;/* latency and bandwidth model (docs/snic.md, 7.5): Mbit/s; 0: as fast as it goes */

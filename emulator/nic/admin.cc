@@ -252,7 +252,7 @@ Nic::Outcome Nic::cmd_create_eq(const snic_cmd &cmd) {
     if (b.record % 64) return Outcome::error(SNIC_ERR_PARAM, SNIC_FIELD(snic_cmd_create_eq, record));
     if (b.pages.offset % 64) return Outcome::error(SNIC_ERR_PARAM, SNIC_FIELD(snic_cmd_create_eq, pages));
     PageMap ring;
-    if (snic_status st = ring.load(host_, b.pages, uint64_t{b.entries} * sizeof(snic_eqe)); st != SNIC_OK)
+    if (snic_status st = ring.load(host_, b.pages, uint64_t{b.entries} * sizeof(snic_eqe), &page_budget_); st != SNIC_OK)
         return Outcome::error(st, SNIC_FIELD(snic_cmd_create_eq, pages));
     Eq *eq = eqs_.create();
     if (!eq) return Outcome::error(SNIC_ERR_LIMIT);
@@ -283,7 +283,7 @@ Nic::Outcome Nic::cmd_create_cq(const snic_cmd &cmd) {
     if (b.doorbell_page >= doorbell_attached_.size() || !doorbell_attached_[b.doorbell_page])
         return Outcome::error(SNIC_ERR_HANDLE, SNIC_FIELD(snic_cmd_create_cq, doorbell_page));
     PageMap ring;
-    if (snic_status st = ring.load(host_, b.pages, uint64_t{b.entries} * sizeof(snic_cqe)); st != SNIC_OK)
+    if (snic_status st = ring.load(host_, b.pages, uint64_t{b.entries} * sizeof(snic_cqe), &page_budget_); st != SNIC_OK)
         return Outcome::error(st, SNIC_FIELD(snic_cmd_create_cq, pages));
     Cq *cq = cqs_.create();
     if (!cq) return Outcome::error(SNIC_ERR_LIMIT);

@@ -16,7 +16,7 @@ Nic::Outcome Nic::cmd_register_mr(const snic_cmd &cmd) {
     if (b.bound_qpn != SNIC_QPN_ANY && !qps_.find(b.bound_qpn))
         return Outcome::error(SNIC_ERR_HANDLE, SNIC_FIELD(snic_cmd_register_mr, bound_qpn));
     PageMap pages;
-    if (snic_status st = pages.load(host_, b.pages, b.length); st != SNIC_OK)
+    if (snic_status st = pages.load(host_, b.pages, b.length, &page_budget_); st != SNIC_OK)
         return Outcome::error(st, SNIC_FIELD(snic_cmd_register_mr, pages));
     Mr *mr = mrs_.create();
     if (!mr) return Outcome::error(SNIC_ERR_LIMIT);

@@ -30,9 +30,9 @@ Nic::Outcome Nic::load_qp_params(uint64_t addr, size_t field, snic_qp_params &p,
     if ((addr & (SNIC_PAGE_SIZE - 1)) + sizeof p > SNIC_PAGE_SIZE) return Outcome::error(SNIC_ERR_PARAM, field);
     if (!guest_read(host_, addr, &p, sizeof p)) return Outcome::error(SNIC_ERR_DMA, field);
     if (Outcome o = check_qp_params(p); o.status != SNIC_OK) return o;
-    if (snic_status st = sq.load(host_, p.sq_pages, uint64_t{p.sq_entries} * p.sq_stride); st != SNIC_OK)
+    if (snic_status st = sq.load(host_, p.sq_pages, uint64_t{p.sq_entries} * p.sq_stride, &page_budget_); st != SNIC_OK)
         return Outcome::error(st, offsetof(snic_qp_params, sq_pages));
-    if (snic_status st = rq.load(host_, p.rq_pages, uint64_t{p.rq_entries} * p.rq_stride); st != SNIC_OK)
+    if (snic_status st = rq.load(host_, p.rq_pages, uint64_t{p.rq_entries} * p.rq_stride, &page_budget_); st != SNIC_OK)
         return Outcome::error(st, offsetof(snic_qp_params, rq_pages));
     if (!guest_store(host_, p.record + offsetof(snic_qp_record, kick), 1))
         return Outcome::error(SNIC_ERR_DMA, offsetof(snic_qp_params, record));

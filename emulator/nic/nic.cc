@@ -12,6 +12,7 @@ Nic::Nic(Host &host, Link &link, const Config &config)
     : host_(host),
       link_(link),
       config_(config),
+      page_budget_(config.max_pages),
       pds_(config.max_pd),
       mrs_(host, config.max_mr),
       eqs_(config.max_eq),
@@ -43,6 +44,7 @@ bool Nic::step(unsigned budget) {
             blocked_ += link_full_ && budget == before;
         }
         run_timers();
+        if (!broken_cqs_.empty()) fail_qps_of_broken_cqs();
         if (!waiters_.empty()) run_waiters();
         drain_held_events();
     }
@@ -166,6 +168,7 @@ void Nic::reset() {
     std::fill(doorbell_attached_.begin(), doorbell_attached_.end(), false);
     std::fill(doorbell_users_.begin(), doorbell_users_.end(), 0);
     if (!doorbell_attached_.empty()) doorbell_attached_[0] = true;
+    broken_cqs_.clear();
     active_.clear();
     blocked_ = 0;
     watched_.clear();

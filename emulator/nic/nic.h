@@ -141,6 +141,7 @@ class Nic {
     void drain_held_events();
     void post_cqe(uint32_t cqn, const snic_cqe &cqe);
     void fail_cq(Cq &cq);
+    void fail_qps_of_broken_cqs();
     void fire_cq(Cq &cq);
     void raise_vector(uint32_t vector) { pending_vectors_ |= 1u << vector; }
     void fire_vectors();
@@ -242,6 +243,7 @@ class Nic {
     bool ready_ = false, link_up_ = false;
     std::vector<Waiter> waiters_;  // bounded by the admin ring
 
+    PageBudget page_budget_;  // before everything that holds a share of it
     HandleTable<Pd> pds_;
     MrTable mrs_;
     HandleTable<Eq> eqs_;
@@ -253,6 +255,7 @@ class Nic {
     std::vector<uint32_t> doorbell_users_;
     std::map<std::pair<PeerId, uint64_t>, uint32_t> incoming_;  // connection -> request (pending) or QP (accepted)
 
+    std::vector<uint32_t> broken_cqs_;  // CQs whose QPs are still to fail
     std::deque<uint32_t> active_;    // QPs with something to do
     size_t blocked_ = 0;             // of them: those that can do nothing before a link has room
     bool link_full_ = false;         // since it was last set to false

@@ -17,7 +17,27 @@ uint64_t capacity(unsigned levels) {
 
 }  // namespace
 
-snic_status PageMap::load(Host &host, const snic_page_list &list, uint64_t length) {
+PageMap &PageMap::operator=(PageMap &&o) noexcept {
+    if (this == &o) return *this;
+    drop_pages();
+    base_ = o.base_;
+    first_ = o.first_;
+    length_ = o.length_;
+    mask_ = o.mask_;
+    shift_ = o.shift_;
+    pages_ = std::move(o.pages_);
+    o.pages_.clear();
+    budget_ = std::exchange(o.budget_, nullptr);
+    return *this;
+}
+
+void PageMap::drop_pages() {
+    if (budget_) budget_->give(pages_.size());
+    budget_ = nullptr;
+    std::vector<uint64_t>().swap(pages_);  // gives the memory back, too
+}
+
+snic_status PageMap::load(Host &host, const snic_page_list &list, uint64_t length, PageBudget *budget) {
     if (list.page_shift != 12 && list.page_shift != 21 && list.page_shift != 30) return SNIC_ERR_PARAM;
     if (list.levels > 3) return SNIC_ERR_PARAM;
     shift_ = list.page_shift;
@@ -27,7 +47,7 @@ snic_status PageMap::load(Host &host, const snic_page_list &list, uint64_t lengt
     first_ = list.offset;
     length_ = length;
     const uint64_t pages = (first_ + length + mask_) >> shift_;
-    pages_.clear();
+    drop_pages();
 
     if (list.levels == 0) {
         if (list.root & mask_) return SNIC_ERR_PARAM;
@@ -37,18 +57,21 @@ snic_status PageMap::load(Host &host, const snic_page_list &list, uint64_t lengt
     }
     if (list.root & (SNIC_PAGE_SIZE - 1)) return SNIC_ERR_PARAM;
     if (pages > capacity(list.levels)) return SNIC_ERR_PARAM;
+    if (budget && !budget->take(pages)) return SNIC_ERR_RESOURCES;
     uint64_t remaining = pages;
     // Grown as entries are really read: a guest that announces much and lists little costs little.
     pages_.reserve(pages < 4096 ? pages : 4096);
     if (snic_status st = read_level(host, list.root, list.levels, remaining); st != SNIC_OK) {
-        pages_.clear();
+        if (budget) budget->give(pages);
+        std::vector<uint64_t>().swap(pages_);
         return st;
     }
+    budget_ = budget;
     bool contiguous = true;
     for (size_t i = 1; i < pages_.size() && contiguous; i++) contiguous = pages_[i] == pages_[i - 1] + mask_ + 1;
     if (contiguous) {
         base_ = pages_[0];
-        std::vector<uint64_t>().swap(pages_);  // gives the memory back, too
+        drop_pages();
     }
     return SNIC_OK;
 }

@@ -90,12 +90,20 @@ void Nic::fail_cq(Cq &cq) {
     e.handle = cq.handle;
     e.cookie = cq.cookie;
     if (cq.eqn) post_event(cq.eqn, e);
-    std::vector<Qp *> victims;
-    qps_.each([&](Qp &qp) {
-        if (qp.state != SNIC_QP_ERROR && (qp.params.send_cqn == cq.handle || qp.params.recv_cqn == cq.handle))
-            victims.push_back(&qp);
-    });
-    for (Qp *qp : victims) enter_error(*qp, SNIC_WC_LOC_QP_OP_ERR, SNIC_REASON_NONE, false);
+    broken_cqs_.push_back(cq.handle);
+}
+
+// The QPs of CQs that have failed. Not done where the CQ fails: that is in the middle of completing something of such a QP.
+void Nic::fail_qps_of_broken_cqs() {
+    while (!broken_cqs_.empty()) {
+        uint32_t cqn = broken_cqs_.back();
+        broken_cqs_.pop_back();
+        std::vector<Qp *> victims;
+        qps_.each([&](Qp &qp) {
+            if (qp.state != SNIC_QP_ERROR && (qp.params.send_cqn == cqn || qp.params.recv_cqn == cqn)) victims.push_back(&qp);
+        });
+        for (Qp *qp : victims) enter_error(*qp, SNIC_WC_LOC_QP_OP_ERR, SNIC_REASON_NONE, false);
+    }
 }
 
 void Nic::post_cqe(uint32_t cqn, const snic_cqe &cqe) {
@@ -197,7 +205,7 @@ void Nic::poll_watched() {
 }
 
 bool Nic::prepare_sleep() {
-    if (active_.size() > blocked_ || (ready_ && aq_next_ != aq_doorbell_)) return false;
+    if (active_.size() > blocked_ || !broken_cqs_.empty() || (ready_ && aq_next_ != aq_doorbell_)) return false;
     for (uint32_t qpn : watched_) {
         Qp *qp = qps_.find(qpn);
         if (!qp) continue;

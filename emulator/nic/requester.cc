@@ -312,11 +312,12 @@ void Nic::handle_read_response(Qp &qp, const fabric_msg &msg, std::span<const st
     if (msg.psn != op->first_psn + segment || seq_diff(msg.psn, qp.max_sent_psn) >= 0) return;
     uint32_t offset = segment * op->segment_size;
     uint32_t len = std::min(op->segment_size, op->length - offset);
-    if (!op->direct) {
-        if (msg.length != len || payload.size() != len) {
-            counters_.bad_records++;
-            return;
-        }
+    bool direct = msg.flags & FABRIC_FLAG_DIRECT;
+    if (direct != op->direct || msg.length != len || payload.size() != (direct ? 0 : len)) {
+        counters_.bad_records++;
+        return;
+    }
+    if (!direct) {
         Pieces to, from;
         from.add(const_cast<std::byte *>(payload.data()), len);
         if (!local_pieces(op->wqe, op->regions, offset, len, true, to)) {

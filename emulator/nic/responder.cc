@@ -65,7 +65,6 @@ void Nic::handle_request(Qp &qp, const fabric_msg &msg, std::span<const std::byt
         if (nak == FABRIC_NAK_ACCESS) local = SNIC_WC_REM_ACCESS_ERR, qp.counters.resp_remote_access_errors++;
         return refuse(qp, msg.psn, nak, local);
     }
-    if (qp.state != SNIC_QP_RTS) return;  // a completion of ours failed and took the QP with it
     qp.epsn++;
     qp.counters.rx_bytes += msg.length;
     if (msg.type != FABRIC_READ && msg.flags & FABRIC_FLAG_ACK_REQ) {

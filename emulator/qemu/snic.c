@@ -46,7 +46,7 @@ struct SnicState {
     uint64_t guid;
     uint32_t vectors;
     uint32_t doorbell_pages;
-    uint32_t max_qp, max_cq, max_mr, max_pd;
+    uint32_t max_qp, max_cq, max_mr, max_pd, max_pages;
     uint32_t link_rate;
     uint64_t delay_ns, jitter_ns, op_cost_ns;
     uint32_t spin_us;
@@ -264,6 +264,7 @@ static void snic_realize(PCIDevice *pdev, Error **errp)
         .max_cq = s->max_cq,
         .max_mr = s->max_mr,
         .max_pd = s->max_pd,
+        .max_pages = s->max_pages,
         .revoke_by_deregister = deregister,
         .no_direct = !s->direct,
         .link_rate_mbit = s->link_rate,
@@ -366,6 +367,7 @@ static Property snic_properties[] = {
     DEFINE_PROP_UINT32("max-cq", SnicState, max_cq, 4096),
     DEFINE_PROP_UINT32("max-mr", SnicState, max_mr, 65536),
     DEFINE_PROP_UINT32("max-pd", SnicState, max_pd, 4096),
+    DEFINE_PROP_UINT32("max-pages", SnicState, max_pages, 1 << 24),
     DEFINE_PROP_STRING("revoke", SnicState, revoke),
     DEFINE_PROP_BOOL("direct", SnicState, direct, true),
     DEFINE_PROP_UINT32("link-rate", SnicState, link_rate, 0),
@@ -392,6 +394,7 @@ static const char *const snic_descriptions[][2] = {
     {"max-cq", "most completion queues, 1..65536"},
     {"max-mr", "most memory regions, 1..16777216"},
     {"max-pd", "most protection domains, 1..65536"},
+    {"max-pages", "most page addresses in all regions and queues together, 1024..268435456"},
     {"revoke", "how remote access ends: key (MODIFY_MR, default) or deregister (DEREGISTER_MR only)"},
     {"direct", "copy straight between the guests' RAM when it is shared"},
     {"link-rate", "Mbit/s that the NIC sends at (0: as fast as it goes)"},

@@ -13,6 +13,7 @@ Machine::Machine(World &world, uint32_t index, snic::Config config, size_t ram_b
 
 std::byte *Machine::map(uint64_t addr, size_t &len, bool write) {
     if (addr < kRamBase || addr - kRamBase >= ram.size()) return nullptr;
+    if (on_map && !on_map(addr, len, write)) return nullptr;
     uint64_t offset = addr - kRamBase;
     // At most to the end of the page, as behind an IOMMU.
     len = std::min<size_t>({len, 4096 - (offset & 4095), ram.size() - offset});

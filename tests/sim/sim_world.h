@@ -41,6 +41,8 @@ class Machine : public snic::Host, public snic::Link {
     // A page (index in RAM) that must not be accessed: a device that strays is found out.
     std::vector<bool> forbidden_read, forbidden_write;
     uint64_t violations = 0;
+    // Called before each access of the NIC to memory: a guest that changes it under the NIC. False: it is no RAM (any more).
+    std::function<bool(uint64_t addr, size_t len, bool write)> on_map;
 
     template <typename T>
     T *at(uint64_t bus) {
