@@ -184,8 +184,9 @@ LockResult LockedRange::lock(WriterSet &writers, uint64_t va, uint64_t length, b
     bool locked;
     if (write) {
         MutexGuard guard(writers.mutex);
-        // Not secured, the range may be anything: then locking only tells a bad range from a lack of resources.
-        locked = secure_ ? lock_for_writing(writers, va, length, result) : lock_chunks(va, length, IoReadAccess, result);
+        // Not secured, the range may be anything: then locking only tells a bad range (also one that may not be written) from
+        // a lack of resources.
+        locked = lock_for_writing(writers, va, length, result);
         if (locked && secure_) {
             writers.insert(*this);
             writers_ = &writers;
@@ -199,7 +200,7 @@ LockResult LockedRange::lock(WriterSet &writers, uint64_t va, uint64_t length, b
     return locked ? LockResult::no_resources : result;
 }
 
-// Under the writers' mutex, with the range secured.
+// Under the writers' mutex. No page is probed that the NIC may be writing to.
 bool LockedRange::lock_for_writing(const WriterSet &writers, uint64_t va, uint64_t length, LockResult &result) {
     const uint64_t end = va + length;
     while (va < end) {

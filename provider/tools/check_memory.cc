@@ -132,6 +132,11 @@ PAIR(107, "Bad range WSAEFAULT, bad flags WSAEINVAL, not connected WSAENOTCONN")
     EXPECT(VirtualFree(b.data() + 4096, 4096, MEM_DECOMMIT));
     EXPECT_EQ(WSAEFAULT, s.register_memory(b.data(), 8192, MEM_READ, h));
     EXPECT_EQ(0, s.register_memory(b.data(), 4096, MEM_READ, h));
+    // Valid, but not for writing.
+    DWORD old;
+    EXPECT(VirtualProtect(b.data(), 4096, PAGE_READONLY, &old));
+    EXPECT_EQ(WSAEFAULT, s.register_memory(b.data(), 4096, MEM_READWRITE, h));
+    EXPECT_EQ(0, s.register_memory(b.data(), 4096, MEM_READ, h));
     t.sync();
 }
 PARTNER(107) { idle_partner(t); }

@@ -135,6 +135,15 @@ class Child {
 };
 int run_child(const char *name); // what main() does in such a process
 
+// santest --stress (check_stress.cc), on both machines. An exit status.
+struct Stress {
+    bool client;
+    uint32_t own_ip, peer_ip;
+    uint16_t port; // of the first thread
+    uint32_t rounds, seed;
+};
+int run_stress(const Stress &stress);
+
 // Registered memory on a socket.
 struct Memory {
     Buffer buffer;

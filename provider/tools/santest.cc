@@ -22,14 +22,18 @@ struct Options {
     const char *tier = "";
     const char *provider = nullptr;
     const char *child = nullptr;
+    uint32_t stress = 0; // rounds
+    uint32_t seed = 1;
 };
 
 constexpr uint32_t run_magic = 0x54534554;
-// From the client: run your half of that check, or (id 0) end.
+constexpr uint32_t stress_id = 1000; // beyond the rules
+// From the client: run your half of that check, or of the stress, or (id 0) end.
 struct Order {
     uint32_t magic;
     uint32_t id;
     uint32_t client_ip;
+    uint32_t rounds, seed; // of the stress
 };
 
 void usage(FILE *out) {
@@ -40,6 +44,9 @@ void usage(FILE *out) {
                  "      --filter=TEXT   only rules whose id begins so (WSD-1; WSD-140,WSD-16; ...)\n"
                  "      --list          list the rules that are checked\n"
                  "      --die           connect to the partner, get into the middle of everything, and terminate the process\n"
+                 "      --stress=N      instead of the checks: four threads on each side register, free, protect and transfer\n"
+                 "                      at the same time, N rounds each\n"
+                 "      --seed=N        what the threads of --stress do (default 1)\n"
                  "      --report=FILE   write a table (Markdown)\n"
                  "      --tier=TEXT     what the table says of where this runs\n"
                  "      --timeout=N     seconds to wait for the partner (default 30)\n"
@@ -80,7 +87,12 @@ int parse(int argc, char **argv, Options &o) {
         else if ((v = value_of(a, "--tier"))) o.tier = v;
         else if ((v = value_of(a, "--provider"))) o.provider = v;
         else if ((v = value_of(a, "--child"))) o.child = v; // started by another santest
-        else if ((v = value_of(a, "--timeout"))) {
+        else if ((v = value_of(a, "--seed"))) o.seed = static_cast<uint32_t>(strtoul(v, nullptr, 10));
+        else if ((v = value_of(a, "--stress"))) {
+            const int n = atoi(v);
+            if (n < 1 || n > 1000000) return wrong(a, "--stress takes 1 to 1000000 rounds");
+            o.stress = static_cast<uint32_t>(n);
+        } else if ((v = value_of(a, "--timeout"))) {
             const int n = atoi(v);
             if (n < 1 || n > 3600) return wrong(a, "--timeout takes 1 to 3600 seconds");
             o.timeout_ms = static_cast<uint32_t>(n) * 1000;
@@ -133,6 +145,7 @@ int serve(const Options &o) {
         return 1;
     }
     uint32_t own_ip = 0;
+    int result = 0;
     sanswitch::addresses(&own_ip, 1);
     for (;;) {
         Order order = {};
@@ -141,7 +154,11 @@ int serve(const Options &o) {
             fprintf(stderr, "santest: the client is gone: error %d\n", error);
             return 1;
         }
-        if (order.id == 0) return 0;
+        if (order.id == 0) return result;
+        if (order.id == stress_id) {
+            result |= run_stress({false, own_ip, channel.socket.peer_ip(), static_cast<uint16_t>(o.port + 1), order.rounds, order.seed});
+            continue;
+        }
         Check *check = first_check;
         while (check && check->id != order.id) check = check->next;
         Context t;
@@ -190,7 +207,7 @@ class Runner {
         t.peer_ip = o_.server_ip;
         t.port = static_cast<uint16_t>(o_.port + check.id + 1);
         if (check.pair) {
-            const Order order = {run_magic, check.id, own_ip_};
+            const Order order = {run_magic, check.id, own_ip_, 0, 0};
             if (channel_.tell(&order, sizeof order)) lost_ = true;
             t.attach(&channel_);
         }
@@ -245,12 +262,29 @@ int run(const Options &o) {
         }
     }
     if (o.server_ip && !runner.lost()) {
-        const Order end = {run_magic, 0, 0};
+        const Order end = {run_magic, 0, 0, 0, 0};
         channel.tell(&end, sizeof end);
     }
     close_report(report, totals);
     printf("%u passed, %u failed, %u skipped\n", totals.passed, totals.failed, totals.skipped);
     return totals.failed ? 1 : 0;
+}
+
+int stress(const Options &o) {
+    santools::Channel channel;
+    uint32_t own_ip = 0;
+    sanswitch::addresses(&own_ip, 1);
+    int error = santools::connect_patiently(channel.socket, own_ip, o.server_ip, o.port, o.timeout_ms);
+    if (!error) error = channel.start(o.timeout_ms);
+    const Order order = {run_magic, stress_id, own_ip, o.stress, o.seed}, end = {run_magic, 0, 0, 0, 0};
+    if (!error) error = channel.tell(&order, sizeof order);
+    if (error) {
+        fprintf(stderr, "santest: no partner at that address: error %d (start `santest --serve` there)\n", error);
+        return 1;
+    }
+    const int result = run_stress({true, own_ip, o.server_ip, static_cast<uint16_t>(o.port + 1), o.stress, o.seed});
+    channel.tell(&end, sizeof end);
+    return result;
 }
 
 // Memory registered, cached and exposed, receives posted, a connect and a listener waiting: then the process is gone.
@@ -294,13 +328,14 @@ int main(int argc, char **argv) {
             if (selected(o, *c)) printf("WSD-%03u %s%s\n", c->id, c->text, c->pair ? " (pair)" : "");
         return 0;
     }
+    if (o.stress && !o.server_ip) return wrong("--stress", "it takes a partner: santest --stress=N SERVER");
     const char *what;
     const int error = sanswitch::startup(o.provider, &what);
     if (error) {
         fprintf(stderr, "santest: %s failed: error %d\n", what, error);
         return 1;
     }
-    const int result = o.child ? run_child(o.child) : o.serve ? serve(o) : o.die ? die(o) : run(o);
+    const int result = o.child ? run_child(o.child) : o.serve ? serve(o) : o.stress ? stress(o) : o.die ? die(o) : run(o);
     sanswitch::shutdown();
     return result;
 }
