@@ -283,6 +283,10 @@ bool digest(const snic_device_config &c, snic::Config &out, char *err, size_t er
     out.delay = c.delay_ns;
     out.jitter = c.jitter_ns;
     out.op_cost = c.op_cost_ns;
+    out.fail_command = c.fail_command;
+    if (c.fail_status > SNIC_ERR_RESOURCES && c.fail_status != SNIC_DEVICE_NO_ANSWER)
+        return refuse(err, errlen, "fail-status " + std::to_string(c.fail_status) + " is not in 1..10, nor 65535 for no answer");
+    if (c.fail_status) out.fail_status = static_cast<uint16_t>(c.fail_status);
     for (auto [name, value] : {std::pair{"delay-ns", c.delay_ns}, {"jitter-ns", c.jitter_ns}, {"op-cost-ns", c.op_cost_ns}})
         if (value > 10'000'000'000) return refuse(err, errlen, std::string(name) + ' ' + std::to_string(value) + " is not in 0..10000000000");
     uint32_t pages = 1u << 24;

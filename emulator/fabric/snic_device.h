@@ -23,6 +23,7 @@ extern "C" {
 
 #define SNIC_DEVICE_MAX_RAM 8
 #define SNIC_DEVICE_MAX_VECTORS 32
+#define SNIC_DEVICE_NO_ANSWER 0xFFFFu
 
 struct snic_device;
 
@@ -48,6 +49,8 @@ struct snic_device_config {
     bool no_direct;         /* never copy straight between the two RAMs */
     uint32_t link_rate_mbit;/* latency and bandwidth model (docs/snic.md, 7.5): Mbit/s; 0: as fast as it goes */
     uint64_t delay_ns, jitter_ns, op_cost_ns; /* each at most 10 s */
+    uint32_t fail_command;  /* fault injection: the number (from 1) of an admin command that fails; 0: none */
+    uint32_t fail_status;   /* how: enum snic_status, or SNIC_DEVICE_NO_ANSWER; 0 means SNIC_ERR_RESOURCES */
     uint64_t seed;          /* seeds key variants; 0: from the system */
     bool realtime;          /* ask for a real-time priority for the engine */
     uint32_t spin_us;       /* how long the engine polls before it sleeps; 0 means 50 */

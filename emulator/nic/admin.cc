@@ -99,10 +99,23 @@ bool Nic::run_commands(unsigned budget) {
             return false;
         }
         counters_.commands++;
+        if (++commands_taken_ == config_.fail_command) {
+            fail_on_purpose(number, cmd);
+            continue;
+        }
         Outcome o = execute(number, cmd);
         if (!o.deferred) finish_command(number, cmd.cookie, o);
     }
     return ready_ && aq_next_ != aq_doorbell_;
+}
+
+void Nic::fail_on_purpose(uint32_t number, const snic_cmd &cmd) {
+    bool answered = config_.fail_status != Config::no_answer;
+    char text[96];
+    std::snprintf(text, sizeof text, "fail-command: command %u (opcode %u) %s", config_.fail_command, cmd.opcode,
+                  answered ? "fails" : "is never answered");
+    host_.log(1, text);
+    if (answered) finish_command(number, cmd.cookie, Outcome::error(static_cast<snic_status>(config_.fail_status)));
 }
 
 void Nic::finish_command(uint32_t number, uint64_t cookie, const Outcome &o) {

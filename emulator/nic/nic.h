@@ -102,6 +102,7 @@ class Nic {
     bool run_commands(unsigned budget);
     Outcome execute(uint32_t number, const snic_cmd &cmd);
     void finish_command(uint32_t number, uint64_t cookie, const Outcome &outcome);
+    void fail_on_purpose(uint32_t number, const snic_cmd &cmd);  // Config::fail_command
     void run_waiters();
 
     Outcome cmd_query_device(const snic_cmd &);
@@ -240,6 +241,7 @@ class Nic {
     uint32_t ctrl_ = 0, error_ = 0, aq_size_ = 0, moderation_us_ = 0;
     uint64_t aq_base_ = 0, acq_base_ = 0;
     uint32_t aq_doorbell_ = 0, aq_next_ = 0;
+    uint32_t commands_taken_ = 0;  // since the NIC was made
     bool ready_ = false, link_up_ = false;
     std::vector<Waiter> waiters_;  // bounded by the admin ring
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "sanlab/fabric_wire.h"
+#include "sanlab/snic_hw.h"
 
 namespace snic {
 
@@ -29,6 +30,12 @@ struct Config {
     uint64_t max_mr_size = 1ull << 38;
     uint64_t max_msg_size = 1u << 30;
     bool revoke_by_deregister = false;
+
+    // Fault injection: admin command number fail_command (from 1, counted since the NIC was made, across resets) is not carried
+    // out, and completes with fail_status, or never.
+    static constexpr uint16_t no_answer = 0xFFFF;
+    uint32_t fail_command = 0;  // 0: none
+    uint16_t fail_status = SNIC_ERR_RESOURCES;
 
     // Latency and bandwidth model; all 0: as fast as it goes. Times by Host::now_ns().
     uint64_t link_rate = 0;   // bytes per second that this NIC can send

@@ -51,6 +51,8 @@ struct SnicState {
     uint64_t delay_ns, jitter_ns, op_cost_ns;
     uint32_t spin_us;
     uint64_t seed;
+    uint32_t fail_command;
+    uint32_t fail_status;
     uint16_t vendor_id, device_id;
 };
 
@@ -271,6 +273,8 @@ static void snic_realize(PCIDevice *pdev, Error **errp)
         .delay_ns = s->delay_ns,
         .jitter_ns = s->jitter_ns,
         .op_cost_ns = s->op_cost_ns,
+        .fail_command = s->fail_command,
+        .fail_status = s->fail_status,
         .seed = s->seed,
         .spin_us = s->spin_us,
         .realtime = s->realtime,
@@ -377,6 +381,8 @@ static Property snic_properties[] = {
     DEFINE_PROP_BOOL("x-realtime", SnicState, realtime, true),
     DEFINE_PROP_UINT32("x-spin-us", SnicState, spin_us, 3),
     DEFINE_PROP_UINT64("x-seed", SnicState, seed, 0),
+    DEFINE_PROP_UINT32("x-fail-command", SnicState, fail_command, 0),
+    DEFINE_PROP_UINT32("x-fail-status", SnicState, fail_status, SNIC_ERR_RESOURCES),
     DEFINE_PROP_UINT16("vendor-id", SnicState, vendor_id, SNIC_PCI_VENDOR_ID),
     DEFINE_PROP_UINT16("device-id", SnicState, device_id, SNIC_PCI_DEVICE_ID),
     SNIC_PROPERTIES_END
@@ -404,6 +410,8 @@ static const char *const snic_descriptions[][2] = {
     {"x-realtime", "real-time priority for the engine's thread, where allowed"},
     {"x-spin-us", "microseconds that the engine polls before it sleeps; while it polls it takes a processor from the guests"},
     {"x-seed", "seed of the key variants (0: random)"},
+    {"x-fail-command", "fault injection: the number of an admin command that is not carried out but fails (0: none)"},
+    {"x-fail-status", "how it fails: enum snic_status, or 65535: it is never answered"},
     {"vendor-id", "PCI vendor ID"},
     {"device-id", "PCI device ID"},
 };

@@ -516,4 +516,39 @@ TEST_P(Pair, ResetDropsEverythingAndThePeerLearns) {
 INSTANTIATE_TEST_SUITE_P(Paths, Pair, ::testing::Bool(),
                          [](const auto &info) { return std::string(info.param ? "Direct" : "Payload"); });
 
+// --- faults on purpose: x-fail-command --------------------------------------------------------------------------------------------
+
+TEST(FailCommand, TheNumberedCommandFailsAndChangesNothingTheNextOneWorks) {
+    World world{1};
+    snic::Config config;
+    config.fail_command = 4;  // two are of Guest::start
+    config.fail_status = SNIC_ERR_LIMIT;
+    Machine &m = world.add(config);
+    SimBoard board{world, m};
+    Guest g{board};
+    g.start();
+    EXPECT_TRUE(g.create_cq().cqn);
+    EXPECT_FALSE(g.create_cq().cqn);
+    EXPECT_TRUE(g.create_cq().cqn);
+}
+
+TEST(FailCommand, ACommandThatIsNeverAnsweredHoldsUpNoOtherAndResetEndsIt) {
+    World world{1};
+    snic::Config config;
+    config.fail_command = 3;
+    config.fail_status = snic::Config::no_answer;
+    Machine &m = world.add(config);
+    SimBoard board{world, m};
+    Guest g{board};
+    g.start();
+    uint32_t number = g.post_command(SNIC_CMD_CREATE_PD, nullptr, 0);
+    EXPECT_TRUE(g.create_cq().cqn);  // behind it
+    Completion c;
+    EXPECT_FALSE(g.completed(number, c));
+    m.nic.write_register(SNIC_REG_CTRL, SNIC_CTRL_RESET, 4);
+    m.nic.write_register(SNIC_REG_CTRL, 0, 4);
+    g.start();
+    EXPECT_TRUE(g.create_cq().cqn);  // and counting goes on: once is enough
+}
+
 }  // namespace
