@@ -52,6 +52,30 @@ void handle(const sanproxy_event &event) {
     harvest(*s);
 }
 
+// The NIC uses no memory any more, and completes nothing: what is pending ends here.
+void end_all_connections() {
+    for (SOCKET at = table_first_open(); at != INVALID_SOCKET; at = table_next_open(at)) {
+        SocketRef s(at);
+        if (!s) continue;
+        {
+            Guard guard(s->lock);
+            if (s->state == State::connecting) record_event(*s, FD_CONNECT, WSAENETDOWN);
+            connection_lost(*s, WSAENETDOWN);
+            if (s->state != State::disconnected) continue;
+        }
+        harvest(*s); // what had completed, has completed
+        Queue<Operation> sends, receives;
+        int error;
+        {
+            Guard guard(s->lock);
+            take_all(*s, sends, receives);
+            error = s->error;
+        }
+        signal_all(*s, receives, error);
+        signal_all(*s, sends, error);
+    }
+}
+
 DWORD WINAPI event_loop(LPVOID) {
     while (!stopping) {
         sanproxy_wait_events wait = {};
@@ -59,7 +83,10 @@ DWORD WINAPI event_loop(LPVOID) {
             if (!stopping) Sleep(10);
             continue;
         }
-        for (uint32_t i = 0; i < wait.count && i < SANPROXY_MAX_EVENTS; ++i) handle(wait.events[i]);
+        for (uint32_t i = 0; i < wait.count && i < SANPROXY_MAX_EVENTS; ++i) {
+            if (wait.events[i].id) handle(wait.events[i]);
+            else if (wait.events[i].events & SANPROXY_EVENT_FAILED) end_all_connections();
+        }
     }
     return 0;
 }

@@ -4,9 +4,8 @@
 namespace sanproxy {
 
 namespace {
-constexpr unsigned spin_rounds = 4000;          // some tens of microseconds: most commands are done by then
-constexpr LONGLONG timeout = -10 * 10000000LL;  // ten seconds in all, in units of 100 ns
-constexpr unsigned slot_wait_rounds = 10000;    // times 1 ms, for a free slot
+constexpr unsigned spin_rounds = 4000; // some tens of microseconds: most commands are done by then
+constexpr LONGLONG ticks_per_ms = 10000;       // of 100 ns
 } // namespace
 
 bool AdminQueue::alloc() {
@@ -19,9 +18,12 @@ void AdminQueue::free() {
     completions_.free();
 }
 
-void AdminQueue::start(volatile uint32_t *doorbell) {
+void AdminQueue::start(volatile uint32_t *doorbell, uint32_t timeout_ms, void (*give_up)(void *), void *owner) {
     memset(completions_.as<void>(), 0, entries * sizeof(snic_cpl));
     doorbell_ = doorbell;
+    timeout_ms_ = timeout_ms;
+    give_up_ = give_up;
+    owner_ = owner;
     next_ = 0;
     for (volatile LONG &busy : busy_) busy = 0;
     InterlockedExchange(&failed_, 0);
@@ -46,9 +48,9 @@ void AdminQueue::on_interrupt() {
 bool AdminQueue::take_slot(uint32_t &slot) {
     slot = next_ % entries;
     for (unsigned round = 0; busy_[slot]; ++round) {
-        if (failed_ || round == slot_wait_rounds) return false;
+        if (failed_ || round == timeout_ms_) return false;
         LARGE_INTEGER interval;
-        interval.QuadPart = -10000;
+        interval.QuadPart = -ticks_per_ms;
         KeDelayExecutionThread(KernelMode, FALSE, &interval);
     }
     return !failed_;
@@ -61,13 +63,14 @@ bool AdminQueue::await(uint32_t slot) {
     }
     InterlockedExchange(&slots_[slot].waiting, 1);
     LARGE_INTEGER limit;
-    limit.QuadPart = timeout;
+    limit.QuadPart = -ticks_per_ms * timeout_ms_;
     while (!arrived(slot) && !failed_) {
         const NTSTATUS status =
             KeWaitForSingleObject(&slots_[slot].done, Executive, KernelMode, FALSE, &limit);
         KeResetEvent(&slots_[slot].done);
         if (status == STATUS_TIMEOUT && !arrived(slot)) {
-            DbgPrint("sanproxy: the NIC has not answered a command for 10 s; it is out of use until it is restarted\n");
+            DbgPrint("sanproxy: the NIC has not answered a command for %u ms; it is out of use until it is restarted\n",
+                     timeout_ms_);
             fail();
         }
     }
@@ -75,20 +78,25 @@ bool AdminQueue::await(uint32_t slot) {
     return arrived(slot);
 }
 
+bool AdminQueue::post(const Command &command, uint32_t &slot) {
+    MutexGuard guard(mutex_);
+    if (failed_ || !take_slot(slot)) return false;
+    busy_[slot] = 1;
+    slots_[slot].pass = next_ / entries + 1;
+    KeResetEvent(&slots_[slot].done);
+    memcpy(&commands_.as<snic_cmd>()[slot], &command.cmd, sizeof(snic_cmd));
+    memory_barrier();
+    *doorbell_ = ++next_;
+    return true;
+}
+
 uint16_t AdminQueue::execute(Command &command) {
     uint32_t slot;
-    {
-        MutexGuard guard(mutex_);
-        if (failed_ || !take_slot(slot)) return no_answer;
-        busy_[slot] = 1;
-        slots_[slot].pass = next_ / entries + 1;
-        KeResetEvent(&slots_[slot].done);
-        memcpy(&commands_.as<snic_cmd>()[slot], &command.cmd, sizeof(snic_cmd));
-        memory_barrier();
-        *doorbell_ = ++next_;
+    // A slot whose completion never came stays busy until the NIC is restarted.
+    if (!post(command, slot) || !await(slot)) {
+        give_up_(owner_);
+        return no_answer;
     }
-    // A slot whose completion never came stays busy: the NIC may still write it.
-    if (!await(slot)) return no_answer;
     memory_barrier();
     memcpy(&command.cpl, &completions_.as<snic_cpl>()[slot], sizeof(snic_cpl));
     InterlockedExchange(&busy_[slot], 0);

@@ -119,7 +119,7 @@ void close_listener(Listener &listener) {
     if (listener.dead || listener.number == 0) return;
     Command command(SNIC_CMD_UNLISTEN);
     command.body<snic_cmd_handle>().handle = listener.number;
-    listener.context->device->admin.execute(command);
+    hardware_release(*listener.context->device, command);
 }
 
 uint32_t do_get_request(Context &context, void *request) {

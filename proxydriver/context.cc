@@ -36,6 +36,7 @@ Object *withdraw_one(Context &context, Kind kind) {
 NTSTATUS dispatch_create(PDEVICE_OBJECT fdo, PIRP irp) {
     Device &dev = device_of(fdo);
     if (!dev.started) return finish(irp, STATUS_DEVICE_NOT_READY);
+    if (dev.removed) return finish(irp, STATUS_NO_SUCH_DEVICE);
     auto *context = pool_new<Context>();
     if (!context) return finish(irp, STATUS_INSUFFICIENT_RESOURCES);
     context->device = &dev;
@@ -113,12 +114,12 @@ void context_unmap(Context &context) {
     if (context.pd) {
         Command command(SNIC_CMD_DESTROY_PD);
         command.body<snic_cmd_pd>().pd = context.pd;
-        dev.admin.execute(command);
+        hardware_release(dev, command);
     }
     if (context.doorbell_page) {
         Command command(SNIC_CMD_DETACH_DOORBELL);
         command.body<snic_cmd_handle>().handle = context.doorbell_page;
-        dev.admin.execute(command);
+        hardware_release(dev, command);
     }
 }
 

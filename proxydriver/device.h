@@ -3,7 +3,8 @@
 // device.h: one NIC: its PnP state, registers, interrupt, admin queue, event queue and table of objects. It is the device
 // extension of the FDO.
 //
-// Lock order: Object::mutex, then WriterSet::mutex, then AdminQueue's own, then Device::lock (a spin lock: table, events, pended waits).
+// Lock order: Object::mutex, then WriterSet::mutex, then AdminQueue's own or give_up_mutex, then Device::lock (a spin lock: table,
+// events, pended waits).
 #pragma once
 
 #include "admin_queue.h"
@@ -36,6 +37,9 @@ struct Device {
     KDPC dpc;
 
     AdminQueue admin;
+    Mutex give_up_mutex;
+    bool given_up = false; // under give_up_mutex
+    bool removed = false;  // the function has been pulled: nobody opens it any more
 
     // Event queue (events.cc), read by the DPC only.
     static constexpr uint32_t eq_entries = 1024;
@@ -65,7 +69,12 @@ NTSTATUS hardware_map(Device &dev, PCM_RESOURCE_LIST translated);
 NTSTATUS hardware_start(Device &dev);
 void hardware_stop(Device &dev, bool present);
 void hardware_unmap(Device &dev);
-void hardware_give_up(Device &dev); // resets a NIC that does not answer; it stays out of use until the next start
+// Resets a NIC that does not answer, or has been pulled, and tells all processes; it stays out of use until the next start.
+// Returns when the NIC uses no memory any more, whoever has reset it.
+void hardware_give_up(Device &dev);
+// A command that takes something away from the NIC. When it returns the NIC has let go of it: one that refuses is asked again,
+// and reset in the end.
+void hardware_release(Device &dev, Command &command);
 // handover.cc: what is on its way from one process to another.
 NTSTATUS limbo_start(Device &dev);
 void limbo_stop(Device &dev);
@@ -75,6 +84,7 @@ NTSTATUS interrupt_connect(Device &dev, PCM_RESOURCE_LIST translated);
 void interrupt_disconnect(Device &dev);
 // events.cc
 void drain_events(Device &dev);
+void post_to_all(Device &dev, uint32_t events); // SANPROXY_EVENT_*, of the handle itself
 // A reference to the object that `id` names, or nullptr. context: nullptr for any.
 Object *object_lookup(Device &dev, Context *context, uint32_t id);
 void object_release(Object *object); // object.cc frees it with the last reference

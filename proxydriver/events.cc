@@ -104,23 +104,7 @@ PIRP handle_object_event(Device &dev, const snic_eqe &event) {
 }
 
 void handle_event(Device &dev, const snic_eqe &event) {
-    if (event.type == SNIC_EV_LINK) {
-        bool first = true;
-        for (;;) { // one at a time: a wait is completed without the lock
-            PIRP irp = nullptr;
-            {
-                SpinGuard guard(dev.lock);
-                for (LIST_ENTRY *e = dev.contexts.Flink; e != &dev.contexts; e = e->Flink) {
-                    auto *context = CONTAINING_RECORD(e, Context, link);
-                    if (first) context->own_events |= SANPROXY_EVENT_LINK;
-                    if (!irp) irp = ready_wait(*context);
-                }
-                first = false;
-            }
-            if (!irp) return;
-            complete_wait(irp);
-        }
-    }
+    if (event.type == SNIC_EV_LINK) return post_to_all(dev, SANPROXY_EVENT_LINK);
     PIRP irp;
     {
         SpinGuard guard(dev.lock);
@@ -193,6 +177,24 @@ void post_own_event(Context &context, uint32_t events) {
         irp = ready_wait(context);
     }
     complete_wait(irp);
+}
+
+void post_to_all(Device &dev, uint32_t events) {
+    bool first = true;
+    for (;;) { // one at a time: a wait is completed without the lock
+        PIRP irp = nullptr;
+        {
+            SpinGuard guard(dev.lock);
+            for (LIST_ENTRY *e = dev.contexts.Flink; e != &dev.contexts; e = e->Flink) {
+                auto *context = CONTAINING_RECORD(e, Context, link);
+                if (first) context->own_events |= events;
+                if (!irp) irp = ready_wait(*context);
+            }
+            first = false;
+        }
+        if (!irp) return;
+        complete_wait(irp);
+    }
 }
 
 bool object_move(Object *object, Context &to, uint64_t cookie) {

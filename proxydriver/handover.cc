@@ -208,12 +208,12 @@ void limbo_stop(Device &dev) {
     if (limbo->cqn) {
         Command cq(SNIC_CMD_DESTROY_CQ);
         cq.body<snic_cmd_handle>().handle = limbo->cqn;
-        dev.admin.execute(cq);
+        hardware_release(dev, cq);
     }
     if (limbo->pd) {
         Command pd(SNIC_CMD_DESTROY_PD);
         pd.body<snic_cmd_pd>().pd = limbo->pd;
-        dev.admin.execute(pd);
+        hardware_release(dev, pd);
     }
     dev.limbo = nullptr;
     pool_delete(limbo);

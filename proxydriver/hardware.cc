@@ -1,33 +1,68 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
 // hardware.cc: from the resources that PnP assigned to a NIC that takes commands and delivers events, and back.
-#include "device.h"
+#include "context.h"
 
 namespace sanproxy {
 
 namespace {
 
 constexpr unsigned max_wait_ms = 2000;
+constexpr unsigned release_attempts = 5;
+constexpr uint32_t default_timeout_ms = 10000, least_timeout_ms = 100, most_timeout_ms = 60000;
 constexpr uint32_t page_count(size_t bytes) { return static_cast<uint32_t>(page_round_up(bytes) / page_size); }
 
 // Waits until the masked status has the value. False: it did not within two seconds.
+void pause(unsigned ms) {
+    LARGE_INTEGER interval;
+    interval.QuadPart = -10000LL * ms;
+    KeDelayExecutionThread(KernelMode, FALSE, &interval);
+}
+
 bool await_status(Device &dev, uint32_t mask, uint32_t value) {
     for (unsigned ms = 0; ms < max_wait_ms; ++ms) {
         if ((dev.read32(SNIC_REG_STATUS) & mask) == value) return true;
-        LARGE_INTEGER interval;
-        interval.QuadPart = -10000;
-        KeDelayExecutionThread(KernelMode, FALSE, &interval);
+        pause(1);
     }
     return false;
 }
 
+// A function that has been pulled reads as ones, and uses no memory, either.
+bool gone(Device &dev) { return dev.read32(SNIC_REG_STATUS) == ~0u; }
+
 bool reset(Device &dev) {
     dev.write32(SNIC_REG_CTRL, SNIC_CTRL_RESET);
-    return await_status(dev, SNIC_STATUS_RESETTING | SNIC_STATUS_READY, 0);
+    return gone(dev) || await_status(dev, SNIC_STATUS_RESETTING | SNIC_STATUS_READY, 0) || gone(dev);
 }
 
+// CommandTimeout in the driver's key of the device: milliseconds that a command may take.
+uint32_t command_timeout(Device &dev) {
+    HANDLE key;
+    if (!NT_SUCCESS(IoOpenDeviceRegistryKey(dev.pdo, PLUGPLAY_REGKEY_DRIVER, KEY_READ, &key))) return default_timeout_ms;
+    UNICODE_STRING name;
+    RtlInitUnicodeString(&name, reinterpret_cast<PCWSTR>(L"CommandTimeout"));
+    union {
+        KEY_VALUE_PARTIAL_INFORMATION information;
+        uint8_t bytes[sizeof(KEY_VALUE_PARTIAL_INFORMATION) + sizeof(uint32_t)];
+    } value;
+    ULONG size;
+    uint32_t ms = default_timeout_ms;
+    if (NT_SUCCESS(ZwQueryValueKey(key, &name, KeyValuePartialInformation, &value, sizeof value, &size)) &&
+        value.information.Type == REG_DWORD && value.information.DataLength == sizeof ms)
+        memcpy(&ms, value.information.Data, sizeof ms);
+    ZwClose(key);
+    if (ms >= least_timeout_ms && ms <= most_timeout_ms) return ms;
+    DbgPrint("sanproxy: CommandTimeout %u is not from %u to %u (ms); %u is used\n", ms, least_timeout_ms, most_timeout_ms,
+             default_timeout_ms);
+    return default_timeout_ms;
+}
+
+void give_up(void *dev) { hardware_give_up(*static_cast<Device *>(dev)); }
+
 NTSTATUS enable(Device &dev) {
-    dev.admin.start(reinterpret_cast<volatile uint32_t *>(dev.registers + SNIC_REG_AQ_DOORBELL));
+    dev.given_up = false;
+    dev.admin.start(reinterpret_cast<volatile uint32_t *>(dev.registers + SNIC_REG_AQ_DOORBELL), command_timeout(dev), give_up,
+                    &dev);
     dev.write32(SNIC_REG_AQ_SIZE, AdminQueue::entries);
     dev.write64(SNIC_REG_AQ_BASE, dev.admin.command_bus());
     dev.write64(SNIC_REG_ACQ_BASE, dev.admin.completion_bus());
@@ -120,6 +155,8 @@ NTSTATUS hardware_start(Device &dev) {
 // present: the NIC can still be talked to. Afterwards it uses no memory.
 void hardware_stop(Device &dev, bool present) {
     dev.admin.fail();
+    MutexGuard guard(dev.give_up_mutex);
+    dev.given_up = true;
     if (present && dev.registers) {
         dev.write32(SNIC_REG_IRQ_MASK, 0);
         reset(dev);
@@ -128,7 +165,25 @@ void hardware_stop(Device &dev, bool present) {
 
 void hardware_give_up(Device &dev) {
     dev.admin.fail();
-    if (dev.registers && !reset(dev)) DbgPrint("sanproxy: the NIC does not even reset\n");
+    {
+        MutexGuard guard(dev.give_up_mutex); // the second one waits until the first has done it
+        if (dev.given_up) return;
+        dev.given_up = true;
+        if (dev.registers && !reset(dev)) DbgPrint("sanproxy: the NIC does not even reset\n");
+    }
+    post_to_all(dev, SANPROXY_EVENT_FAILED);
+}
+
+void hardware_release(Device &dev, Command &command) {
+    for (unsigned attempt = 0; attempt < release_attempts; ++attempt) {
+        if (attempt) pause(1);
+        const uint16_t status = dev.admin.execute(command);
+        // HANDLE: it is gone already.
+        if (status == SNIC_OK || status == SNIC_ERR_HANDLE || status == AdminQueue::no_answer) return;
+    }
+    DbgPrint("sanproxy: the NIC does not let go of something (command %u, status %u): it is reset\n", command.cmd.opcode,
+             command.cpl.status);
+    hardware_give_up(dev);
 }
 
 } // namespace sanproxy

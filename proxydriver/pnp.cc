@@ -158,7 +158,8 @@ NTSTATUS dispatch_pnp(PDEVICE_OBJECT fdo, PIRP irp) {
         return forward(dev, irp);
     case IRP_MN_SURPRISE_REMOVAL:
         // Handles stay open; what they still do fails, and their memory is released when they close.
-        dev.admin.fail();
+        dev.removed = true;
+        hardware_give_up(dev);
         irp->IoStatus.Status = STATUS_SUCCESS;
         return forward(dev, irp);
     case IRP_MN_REMOVE_DEVICE: {

@@ -203,10 +203,10 @@ void stop_qp(QueuePair &qp) {
     Device &dev = *qp.context->device;
     Command modify(SNIC_CMD_MODIFY_QP);
     modify.body<snic_cmd_modify_qp>() = {qp.qpn, SNIC_QP_ERROR, {}};
-    dev.admin.execute(modify);
+    hardware_release(dev, modify);
     Command destroy(SNIC_CMD_DESTROY_QP);
     destroy.body<snic_cmd_handle>().handle = qp.qpn;
-    dev.admin.execute(destroy);
+    hardware_release(dev, destroy);
     qp.dead = true;
 }
 
@@ -221,7 +221,7 @@ void close_cq(CompletionQueue &cq) {
     if (cq.cqn) {
         Command command(SNIC_CMD_DESTROY_CQ);
         command.body<snic_cmd_handle>().handle = cq.cqn;
-        cq.context->device->admin.execute(command);
+        hardware_release(*cq.context->device, command);
     }
     cq.pages.unmap_user();
 }

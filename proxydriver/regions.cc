@@ -40,13 +40,13 @@ uint32_t nic_modify(Region &region, uint32_t access, uint32_t bound_qpn, sanprox
     return result;
 }
 
-uint32_t nic_deregister(Region &region, sanproxy_header &header) {
-    if (region.key == 0) return SANPROXY_OK;
+// Afterwards the NIC does not know the region, in any case: if need be it has been reset.
+void nic_deregister(Region &region) {
+    if (region.key == 0) return;
     Command command(SNIC_CMD_DEREGISTER_MR);
     command.body<snic_cmd_deregister_mr>().key = region.key;
-    const uint32_t result = run(*region.context, command, header);
-    if (result == SANPROXY_OK) region.key = 0;
-    return result;
+    hardware_release(*region.context->device, command);
+    region.key = 0;
 }
 
 // The QP number that remote rights are bound to; 0 (which no QP has) if `id` names none that is alive.
@@ -124,19 +124,17 @@ uint32_t do_revoke(Context &context, void *request) {
     if (local && (context.device->info.caps & SNIC_CAP_REKEY))
         result = nic_modify(*region.get(), local, SNIC_QPN_ANY, r.header);
     // The kind of NIC without a cheap way, or a failure of the cheap way: access must end in any case.
-    if (result != SANPROXY_OK) result = nic_deregister(*region.get(), r.header);
-    if (result == SANPROXY_OK) region->exposed = false;
-    return result;
+    if (result != SANPROXY_OK) nic_deregister(*region.get());
+    r.header.nic_status = 0;
+    region->exposed = false;
+    return SANPROXY_OK;
 }
 
 // In the process, with the region's mutex held or before it was published.
 void close_region(Region &region) {
-    sanproxy_header ignored = {};
-    if (nic_deregister(region, ignored) != SANPROXY_OK) {
-        // The NIC does not answer. A locked page cannot outlive its process, and a reset, which makes the NIC forget all
-        // memory, is the only way left to be sure that it writes no more.
-        hardware_give_up(*region.context->device);
-    }
+    // A locked page cannot outlive its process. Where the NIC does not answer, a reset, which makes it forget all memory, is the
+    // only way to be sure that it writes no more.
+    nic_deregister(region);
     region.range.unlock();
 }
 

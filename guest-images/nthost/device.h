@@ -33,6 +33,9 @@ class Device {
     virtual void use_line() = 0;
     virtual void stop_interrupts() = 0;
 
+    // Pulls the function out of its slot: BARs read ones, no DMA, no interrupts from when this returns. false: it cannot be.
+    virtual bool unplug() { return false; }
+
     // Configuration space; out of range reads ones.
     virtual void read_config(uint32_t offset, void *to, uint32_t length) = 0;
     virtual void write_config(uint32_t offset, const void *from, uint32_t length) = 0;

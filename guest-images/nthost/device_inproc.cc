@@ -3,6 +3,7 @@
 // The NIC model in this process: BARs are pages that trap, RAM is the page pool, interrupts are calls.
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 
@@ -11,6 +12,7 @@
 #include "mmio.h"
 #include "options.h"
 #include "process.h"
+#include "sanlab/snic_hw.h"
 #include "snic_device.h"
 #include "verifier.h"
 
@@ -56,13 +58,23 @@ class InprocDevice final : public Device {
 
     void use_messages(unsigned) override {
         messages_ = true;
-        snic_device_use_messages(dev_, true);
+        if (Use use{*this}; use) snic_device_use_messages(dev_, true);
     }
     void use_line() override {
         messages_ = false;
-        snic_device_use_messages(dev_, false);
+        stop_interrupts();
     }
-    void stop_interrupts() override { snic_device_use_messages(dev_, false); }
+    void stop_interrupts() override {
+        if (Use use{*this}; use) snic_device_use_messages(dev_, false);
+    }
+    bool unplug() override {
+        unplugged_ = true;
+        while (users_ != 0) usleep_host(100);
+        snic_device_destroy(dev_);
+        dev_ = nullptr;
+        set_interrupt_line(false);
+        return true;
+    }
 
     void read_config(uint32_t offset, void *to, uint32_t length) override {
         memset(to, 0xff, length);
@@ -75,13 +87,21 @@ class InprocDevice final : public Device {
     }
 
   private:
+    // Whoever calls the model: true while it is in its slot, and it stays there for so long.
+    struct Use {
+        explicit Use(InprocDevice &d) : device(d) { device.users_++; }
+        ~Use() { device.users_--; }
+        explicit operator bool() const { return !device.unplugged_; }
+        InprocDevice &device;
+    };
     struct Port final : MmioPort {
         Port(InprocDevice &d, unsigned b) : device(d), bar(b) {}
         uint64_t read(uint64_t offset, unsigned size) override {
-            return snic_device_mmio_read(device.dev_, bar, offset, size);
+            Use use{device};
+            return use ? snic_device_mmio_read(device.dev_, bar, offset, size) : ~uint64_t{0};
         }
         void write(uint64_t offset, uint64_t value, unsigned size) override {
-            snic_device_mmio_write(device.dev_, bar, offset, value, size);
+            if (Use use{device}; use) snic_device_mmio_write(device.dev_, bar, offset, value, size);
         }
         InprocDevice &device;
         unsigned bar;
@@ -120,6 +140,8 @@ class InprocDevice final : public Device {
 
     snic_device *dev_ = nullptr;
     bool messages_ = false;
+    std::atomic<bool> unplugged_ = false;
+    std::atomic<uint32_t> users_ = 0;
     std::map<unsigned, std::unique_ptr<Port>> ports_;
     uint8_t config_[256] = {};
 };
@@ -143,6 +165,9 @@ std::unique_ptr<Device> make_inproc_device(const std::string &text, std::string 
     c.spin_us = o.number("spin", 0, 0, 1000000);
     c.seed = o.number64("seed", 0);
     c.guid = o.number64("guid", 0);
+    c.fail_command = o.number("fail-command", 0, 1, UINT32_MAX);
+    constexpr uint32_t fail_status[] = {SNIC_ERR_RESOURCES, SNIC_ERR_LIMIT, SNIC_DEVICE_NO_ANSWER};
+    c.fail_status = fail_status[o.choice("fail-status", {"resources", "limit", "no-answer"})];
     c.revoke_by_deregister = o.choice("revoke", {"key", "deregister"}) == 1;
     c.no_direct = o.choice("direct", {"on", "off"}) == 1;
     g_message_interrupts = o.choice("msi", {"on", "off"}) == 0;

@@ -7,6 +7,7 @@
 #include "imports.h"
 #include "secure_cache.h"
 #include "user.h"
+#include "verifier.h"
 
 namespace nth {
 
@@ -115,6 +116,7 @@ BOOL NTAPI HeapDestroy(Heap *h) {
     return 1;
 }
 void *NTAPI HeapAlloc(Heap *h, DWORD flags, uint64_t size) {
+    if (should_fail_in_library(Fail::Heap)) return nullptr;
     return heap_allocate(h, size, (flags & 8) != 0);
 }
 BOOL NTAPI HeapFree(Heap *h, DWORD, void *p) {

@@ -10,6 +10,7 @@
 #include "imports.h"
 #include "unwind.h"
 #include "user.h"
+#include "verifier.h"
 
 namespace nth {
 
@@ -130,6 +131,7 @@ uint64_t create_object(ObjectKind kind, const char *name, Init init) {
 }
 
 uint64_t NTAPI CreateEventA(void *, BOOL manual, BOOL initial, const char *name) {
+    if (should_fail_in_library(Fail::Event)) return fail(ERROR_NOT_ENOUGH_MEMORY), 0;
     return create_object<KEVENT>(ObjectKind::Event, name, [&](KEVENT *e) { init_event(e, !manual, initial != 0); });
 }
 uint64_t NTAPI CreateEventW(void *, BOOL manual, BOOL initial, const WCHAR *name) {
@@ -244,6 +246,7 @@ BOOL NTAPI SetHandleInformation(uint64_t h, DWORD, DWORD) {
 
 // ---- threads
 uint64_t NTAPI CreateThread(void *, uint64_t stack, uint64_t start, uint64_t argument, DWORD flags, DWORD *id) {
+    if (should_fail_in_library(Fail::Thread)) return fail(ERROR_NOT_ENOUGH_MEMORY), 0;
     Thread *t = create_thread(current()->process, start, argument, stack != 0 ? stack : 1 << 20, false);
     if (t == nullptr) return fail(ERROR_NOT_ENOUGH_MEMORY), 0;
     if (id != nullptr) *id = t->id;

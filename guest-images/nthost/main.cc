@@ -3,7 +3,10 @@
 // nthost: runs a Windows driver, DLLs and programs (x64 PE files) in one Linux process. See README.md.
 #include <CLI/CLI.hpp>
 
+#include <condition_variable>
 #include <cstdio>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "cpu.h"
@@ -62,7 +65,35 @@ std::vector<Program> split_programs(const std::vector<std::string> &words) {
     return out;
 }
 
-int run(const std::vector<Program> &programs, const std::string &driver, const std::string &device) {
+// --unplug: pulls the device after a while, unless the programs have ended before.
+class Unplugger {
+  public:
+    explicit Unplugger(uint32_t ms) {
+        if (ms == 0) return;
+        thread_ = std::thread([this, ms] {
+            adopt_system_thread("unplug");
+            std::unique_lock<std::mutex> l(lock_);
+            if (!end_.wait_for(l, std::chrono::milliseconds(ms), [this] { return over_; })) unplug_device();
+        });
+    }
+    ~Unplugger() {
+        if (!thread_.joinable()) return;
+        {
+            std::lock_guard<std::mutex> l(lock_);
+            over_ = true;
+        }
+        end_.notify_one();
+        thread_.join();
+    }
+
+  private:
+    std::mutex lock_;
+    std::condition_variable end_;
+    bool over_ = false;
+    std::thread thread_;
+};
+
+int run(const std::vector<Program> &programs, const std::string &driver, const std::string &device, uint32_t unplug) {
     std::string error;
     g_device = make_device(device, &error);
     if (!error.empty()) usage_error("%s", error.c_str());
@@ -81,6 +112,7 @@ int run(const std::vector<Program> &programs, const std::string &driver, const s
         start_thread(first);
         object_release(first);
     }
+    std::optional<Unplugger> unplugger(unplug);
     uint32_t status = 0;
     for (size_t i = 0; i < started.size(); i++) {
         wait_for_one(&started[i]->header);
@@ -94,6 +126,7 @@ int run(const std::vector<Program> &programs, const std::string &driver, const s
         wait_for_one(&left[0]->header);
         for (Process *p : left) object_release(p);
     }
+    unplugger.reset();
     unload_driver();
     save_setup_state();
     report_unreached_failures();
@@ -113,12 +146,13 @@ int main(int argc, char **argv) {
     app.footer("Usage: nthost [OPTIONS] -- PROGRAM.exe [ARGS...] [--and PROGRAM2.exe [ARGS...]]...");
     std::string driver, device = "none", verifier = "on", watch = "on", registry_file, windows;
     std::vector<std::string> fail, parameters, words;
-    uint32_t pool = 512, timeout = 0;
+    uint32_t pool = 512, timeout = 0, unplug = 0;
     bool list = false;
     app.add_option("--driver", driver, "kernel driver (.sys) to load");
     app.add_option(
         "--device", device,
-        "inproc[,fabric=SOCK,ip=A.B.C.D,prefix=N,revoke=key|deregister,direct=on|off,msi=on|off,vectors=N,...], "
+        "inproc[,fabric=SOCK,ip=A.B.C.D,prefix=N,revoke=key|deregister,direct=on|off,msi=on|off,vectors=N,fail-command=N,"
+        "fail-status=resources|limit|no-answer,...], "
         "pci=DOMAIN:BUS:SLOT.FUNCTION[,iommu=auto|on|off,msi=on|off,dma=all|locked], or none");
     app.add_option("--path", g_loader.search,
                    "directory where DLLs are searched, besides the program's own (repeatable)");
@@ -126,13 +160,15 @@ int main(int argc, char **argv) {
     app.add_option("--verifier", verifier, "on or off: checks of what the driver does")->capture_default_str();
     app.add_option(
         "--fail", fail,
-        "KIND:N or KIND:p=P,seed=S: make calls fail (pool, lock, secure, map, event, thread, contiguous, access; of "
-        "programs: registry, catalog, driver, file)");
+        "KIND:N or KIND:p=P,seed=S: make calls fail (pool, lock, secure, map, event, thread, contiguous, access, heap; "
+        "of programs: registry, catalog, driver, file)");
     app.add_option("--registry", registry_file,
                    "JSON file with registry, Winsock catalogs, devices and driver packages: read, and written at the end");
     app.add_option("--windows", windows, "directory that programs find as the Windows directory");
     app.add_option("--set", parameters, "NAME=VALUE in the device's registry key (repeatable)");
     app.add_option("--timeout", timeout, "end with status 97 after that many seconds (0: never)");
+    app.add_option("--unplug", unplug,
+                   "pull the device after that many milliseconds, as programs run (inproc only; 0: never)");
     app.add_option("--watch-user-memory", watch,
                    "on or off: bugcheck when the driver touches user memory outside __try (needs protection keys)");
     app.add_flag("--imports", list, "print every import that nthost supplies, and end");
@@ -172,6 +208,8 @@ int main(int argc, char **argv) {
     std::vector<Program> programs = split_programs(words);
     if (programs.empty()) usage_error("no program: expected -- PROGRAM.exe [ARGS...]");
 
+    if (unplug != 0 && (driver.empty() || device.rfind("inproc", 0) != 0))
+        usage_error("--unplug %u: takes --driver and --device inproc", unplug);
     bool physical = false;
     if (device.rfind("pci=", 0) == 0) {
         allow_huge_shared_memory();
@@ -193,5 +231,5 @@ int main(int argc, char **argv) {
             note("no end after %u seconds (--timeout)", timeout);
             exit_host(EXIT_TIMEOUT);
         }).detach();
-    exit_host(run(programs, driver, device));
+    exit_host(run(programs, driver, device, unplug));
 }

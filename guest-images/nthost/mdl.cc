@@ -173,6 +173,7 @@ void NTAPI MmProbeAndLockPages(MDL *m, CCHAR mode, LockOperation operation) {
     bool user = mode == UserMode;
     if (user) require_irql(APC_LEVEL, "MmProbeAndLockPages of user memory");
     if (should_fail(Fail::Lock)) raise_status(STATUS_WORKING_SET_QUOTA);
+    if (user && should_fail(Fail::Access)) raise_access_violation(address, operation != LockOperation::Read);
     if (user && (!is_user_address(address) || !is_user_address(address + m->ByteCount - 1)))
         raise_access_violation(address, operation != LockOperation::Read);
     Process *p = is_user_address(address) ? current_process() : nullptr;

@@ -29,7 +29,7 @@ DRIVER_OBJECT *g_driver;
 Image *g_driver_image;
 DRIVER_OBJECT *g_bus_driver;
 DEVICE_OBJECT *g_pdo;
-bool g_started;
+bool g_started, g_removed;
 constexpr uint32_t PNP_TAG = 0x20706e50;
 
 struct Interface {
@@ -291,9 +291,18 @@ void load_driver(const std::string &path) {
     object_release(top);
 }
 
+void unplug_device() {
+    if (!g_started || !g_device->unplug()) return;
+    note("the device was pulled");
+    g_removed = true;
+    pnp_irp(IRP_MN_SURPRISE_REMOVAL);
+}
+
 void unload_driver() {
     if (g_driver == nullptr) return;
-    if (g_started) {
+    if (g_started && g_removed) {
+        pnp_irp(IRP_MN_REMOVE_DEVICE);  // all handles are closed by now
+    } else if (g_started) {
         NTSTATUS s = pnp_irp(IRP_MN_QUERY_REMOVE_DEVICE);
         if (nt_success(s) || s == STATUS_NOT_SUPPORTED) {
             pnp_irp(IRP_MN_REMOVE_DEVICE);
@@ -303,8 +312,8 @@ void unload_driver() {
             pnp_irp(IRP_MN_SURPRISE_REMOVAL);
             pnp_irp(IRP_MN_REMOVE_DEVICE);
         }
-        g_started = false;
     }
+    g_started = false;
     flush_work();
     flush_dpcs();
     if (g_driver->DriverUnload == nullptr) {

@@ -17,6 +17,8 @@ inline constexpr uint32_t LINE_VECTOR = 0xb0;  // translated vector of the inter
 void load_driver(const std::string &path);
 // Removes the device and unloads the driver, then looks for what it left behind.
 void unload_driver();
+// The device is pulled out of its slot, then the driver told (surprise removal); it goes when the programs have ended.
+void unplug_device();
 bool driver_loaded();
 
 // IoRegisterDeviceInterface and its kin.

@@ -12,7 +12,7 @@ namespace nth {
 
 extern bool g_verifier;  // --verifier on|off
 
-// Calls that --fail can make fail.
+// ---- low-resource injection (injection.cc): calls that --fail can make fail
 enum class Fail {
     Pool,
     Lock,
@@ -22,6 +22,7 @@ enum class Fail {
     Thread,
     Contiguous,
     Access,
+    Heap,  // HeapAlloc of DLLs
     Registry,  // calls of programs, from here on
     Catalog,
     Driver,
@@ -37,6 +38,8 @@ bool failure_planned(Fail kind);
 void report_unreached_failures();
 // Whether this call has to fail.
 bool should_fail(Fail kind);
+// The same for a call that programs make, too: only those of DLLs count. Called by imports that are recorded.
+bool should_fail_in_library(Fail kind);
 
 // ---- kernel pool (kernel_pool.cc)
 // Null when the pool is used up, or a failure is injected. tag as in ExAllocatePoolWithTag; from_driver: counted

@@ -125,6 +125,7 @@ SANPROXY_SIZE(struct sanproxy_open, 32);
 #define SANPROXY_EVENT_REQUEST 0x40u    /* listener: GET_REQUEST has something */
 #define SANPROXY_EVENT_LINK 0x80u       /* id 0: the link has changed */
 #define SANPROXY_EVENT_WAKE 0x100u      /* id 0: WAKE */
+#define SANPROXY_EVENT_FAILED 0x200u    /* id 0: the NIC does not answer or has been removed; nothing completes any more */
 
 struct sanproxy_event {
     uint32_t id;     /* of the object; 0: the handle itself */
