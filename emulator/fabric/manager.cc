@@ -167,8 +167,11 @@ void Manager::serve_nic(uint64_t key) {
             case CtlSocket::Result::message: break;
         }
         bool ok = ctl.cookie == FABRIC_COOKIE;
-        if (ok && ctl.type == FABRIC_CTL_HELLO && !it->second.hello) ok = hello(key, ctl, std::move(fds));
-        else if (ok && ctl.type == FABRIC_CTL_COUNTERS && it->second.hello) it->second.counters = ctl.counters;
+        if (ok && ctl.type == FABRIC_CTL_HELLO && !it->second.hello) {
+            if (hello(key, ctl, std::move(fds))) continue;
+            return drop_nic(key);
+        }
+        if (ok && ctl.type == FABRIC_CTL_COUNTERS && it->second.hello) it->second.counters = ctl.counters;
         else if (ok && ctl.type == FABRIC_CTL_STATE && it->second.hello) ok = take_state(key, ctl.link, fds);
         else ok = false;
         if (!ok) {
@@ -192,7 +195,12 @@ bool Manager::hello(uint64_t key, const fabric_ctl &ctl, std::vector<Fd> fds) {
             if (n.hello && (n.info.ip == ctl.nic.ip || n.info.guid == ctl.nic.guid || name_of(n.info) == name_of(ctl.nic)))
                 answer.status = FABRIC_CTL_DUPLICATE;
     if (answer.status != FABRIC_CTL_OK) {
-        spdlog::warn("refused NIC '{}' {}: status {}", name_of(ctl.nic), dotted(ctl.nic.ip), answer.status);
+        static const char *const why[] = {"", "it speaks another version of the protocol", "its HELLO is malformed",
+                                          "another NIC with this IP, GUID or name is there"};
+        // It asks again and again: said once.
+        std::string text = fmt::format("refused NIC '{}' {}: {}", name_of(ctl.nic), dotted(ctl.nic.ip), why[answer.status]);
+        if (text != last_refusal_) spdlog::warn("{}", text);
+        last_refusal_ = text;
         nic.socket.send(answer);
         return false;
     }

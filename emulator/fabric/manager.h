@@ -98,6 +98,7 @@ class Manager : public TrunkHost {
     Fd fault_fd_;
     Mapping fault_page_;
     uint64_t next_key_ = 16;
+    std::string last_refusal_;  // as it was logged
     std::map<uint64_t, Nic> nics_;
     std::map<uint64_t, Client> clients_;
     uint64_t commands_ = 0;
