@@ -189,6 +189,8 @@ int startup(const char *name, const char **what) {
     return 0;
 }
 
+HMODULE provider() { return library; }
+
 void shutdown() {
     if (!library) return;
     int ignored;

@@ -38,6 +38,7 @@ struct UpcallCounters {
 int startup(const char *name, const char **what);
 void shutdown();
 
+HMODULE provider(); // the DLL
 const WSPPROC_TABLE &procs();
 const Extensions &extensions();
 UpcallCounters &counters();

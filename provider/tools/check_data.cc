@@ -2,6 +2,7 @@
 //
 // Rules of data transfer; two machines.
 #include "conformance.h"
+#include "import_spy.h"
 
 #include <cstring>
 #include <initializer_list>
@@ -27,10 +28,7 @@ bool all_zero(const unsigned char *at, size_t n) {
 } // namespace
 
 PAIR(131, "Data calls return WSA_IO_PENDING at once") {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 8192));
+    CONNECTED_WITH(8192);
     pattern(m.data(), 8192, 1);
     Operation polled, notified;
     notified.event = CreateEventA(nullptr, TRUE, FALSE, nullptr);
@@ -57,10 +55,7 @@ PAIR(131, "Data calls return WSA_IO_PENDING at once") {
     CloseHandle(notified.event);
 }
 PARTNER(131) {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 8192));
+    CONNECTED_WITH(8192);
     DWORD bytes = 0;
     EXPECT_EQ(0, recv_now(s, m.piece(0, 4096), bytes));
     EXPECT_EQ(4096, bytes);
@@ -70,10 +65,7 @@ PARTNER(131) {
 }
 
 PAIR(134, "WSPGetOverlappedResult: WSA_IO_INCOMPLETE while pending, then bytes") {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 4096));
+    CONNECTED_WITH(4096);
     Operation op;
     op.prepare(false);
     const Piece piece = m.piece(0, 4096);
@@ -90,18 +82,14 @@ PAIR(134, "WSPGetOverlappedResult: WSA_IO_INCOMPLETE while pending, then bytes")
     t.sync();
 }
 PARTNER(134) {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 4096));
+    CONNECTED_WITH(4096);
     t.sync();
     EXPECT_EQ(0, send_now(s, m.piece(0, 100)));
     t.sync();
 }
 
 PAIR(139, "One send is one message in one receive, in order") {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Memory m;
     constexpr int n = 200;
     EXPECT_EQ(0, m.make(s, n * 256));
@@ -121,8 +109,7 @@ PAIR(139, "One send is one message in one receive, in order") {
     t.sync();
 }
 PARTNER(139) {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Memory m;
     constexpr int n = 200;
     EXPECT_EQ(0, m.make(s, n * 256));
@@ -143,8 +130,7 @@ PARTNER(139) {
 }
 
 PAIR(140, "Data of an RDMA write is in place when a later message arrives") {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Memory m;
     constexpr uint32_t size = 1 << 20;
     EXPECT_EQ(0, m.make(s, size + 64));
@@ -165,8 +151,7 @@ PAIR(140, "Data of an RDMA write is in place when a later message arrives") {
     }
 }
 PARTNER(140) {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Memory m;
     Buffer area;
     constexpr uint32_t size = 1 << 20;
@@ -184,8 +169,7 @@ PARTNER(140) {
 }
 
 PAIR(141, "A message after an RDMA read does not overtake it") {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Memory m;
     constexpr uint32_t size = 1 << 20;
     EXPECT_EQ(0, m.make(s, size + 64));
@@ -206,8 +190,7 @@ PAIR(141, "A message after an RDMA read does not overtake it") {
     }
 }
 PARTNER(141) {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Memory m;
     Buffer area;
     constexpr uint32_t size = 1 << 20;
@@ -231,10 +214,7 @@ PARTNER(141) {
 }
 
 PAIR(142, "Offset and bounds of the remote registration are kept") {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 65536));
+    CONNECTED_WITH(65536);
     const RemoteBuffer target = t.take();
     for (uint32_t offset : {1u, 4095u, 4096u, 10000u, 16384u - 100u}) {
         pattern(m.data(), 100, offset);
@@ -256,8 +236,7 @@ PAIR(142, "Offset and bounds of the remote registration are kept") {
     t.sync();
 }
 PARTNER(142) {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Buffer area;
     constexpr uint32_t size = 16384, before = 4096 + 17;
     EXPECT(area.alloc(65536));
@@ -274,10 +253,7 @@ PARTNER(142) {
 }
 
 PAIR(144, "RDMA with 16 buffers, and with more than the NIC takes at once") {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 65536));
+    CONNECTED_WITH(65536);
     pattern(m.data(), 65536, 3);
     const RemoteBuffer target = t.take();
     for (uint32_t count : {4u, 16u, 40u}) {
@@ -303,8 +279,7 @@ PAIR(144, "RDMA with 16 buffers, and with more than the NIC takes at once") {
     t.sync();
 }
 PARTNER(144) {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Buffer area;
     EXPECT(area.alloc(65536));
     RemoteBuffer exposed;
@@ -314,10 +289,7 @@ PARTNER(144) {
 }
 
 PAIR(145, "Sends find their registration by address; elsewhere it is WSAEFAULT") {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 8192, MEM_READ));
+    CONNECTED_WITH(8192, MEM_READ);
     Buffer other;
     EXPECT(other.alloc(4096));
     EXPECT_EQ(0, send_now(s, m.piece(4000, 200)));
@@ -329,10 +301,7 @@ PAIR(145, "Sends find their registration by address; elsewhere it is WSAEFAULT")
     t.sync();
 }
 PARTNER(145) {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 4096));
+    CONNECTED_WITH(4096);
     DWORD bytes = 0;
     EXPECT_EQ(0, recv_now(s, m.piece(0, 4096), bytes));
     EXPECT_EQ(200, bytes);
@@ -349,7 +318,54 @@ WITH(136, 131, "InternalHigh is valid before the notification");
 WITH(137, 134, "Internal says in progress from the start");
 WITH(138, 131, "No APC, no completion routine");
 WITH(143, 139, "200 receives and sends outstanding on a socket: more than the NIC's depth are queued");
-NOT_HERE(147, "No system call on the fast path", "not visible from a program; WSPGetOverlappedResult calls nothing but the up-call");
+
+PAIR(147, "No system call on the fast path: posting, polling, and a cached registration") {
+    CONNECTED_WITH(65536);
+    const RemoteBuffer target = t.take();
+    DWORD bytes;
+    auto all = [&]() -> int {
+        Operation ops[4];
+        for (Operation &op : ops) op.prepare(false);
+        const Piece out = m.piece(0, 4096), in = m.piece(8192, 4096);
+        int error = s.recv(ops[0], &in, 1);
+        if (!error) error = s.write(ops[1], &out, 1, target, 0);
+        if (!error) error = s.read(ops[2], &out, 1, target, 4096);
+        if (!error) error = s.send(ops[3], &out, 1);
+        for (Operation &op : ops)
+            if (!error) {
+                const uint64_t end = sanswitch::now_ms() + patience_ms;
+                while ((error = s.poll(op, bytes)) == WSA_IO_INCOMPLETE && sanswitch::now_ms() < end) YieldProcessor();
+            }
+        return error;
+    };
+    // What is made at the first use is there from then on.
+    EXPECT_EQ(0, all());
+    HANDLE h;
+    EXPECT_EQ(0, s.register_memory(m.data(), 65536, MEM_READWRITE, h));
+    EXPECT_EQ(0, s.deregister_memory(h));
+    ImportSpy spy;
+    if (!spy.complete()) return t.fail("the provider's import %s cannot be watched", spy.problem());
+    for (int i = 0; i < 50; ++i) {
+        EXPECT_EQ(0, all());
+        EXPECT_EQ(0, s.register_memory(m.data(), 65536, MEM_READWRITE, h));
+        EXPECT_EQ(0, s.deregister_memory(h));
+    }
+    EXPECT_EQ(0, spy.system_calls());
+    EXPECT_EQ(0, spy.heap_calls());
+    t.sync();
+}
+PARTNER(147) {
+    CONNECTED_WITH(8192);
+    RemoteBuffer exposed;
+    EXPECT_EQ(0, s.expose(m.data(), 8192, MEM_READWRITE, exposed));
+    t.give(exposed);
+    for (int i = 0; i < 51; ++i) {
+        DWORD bytes;
+        EXPECT_EQ(0, recv_now(s, m.piece(0, 4096), bytes));
+        EXPECT_EQ(0, send_now(s, m.piece(0, 4096)));
+    }
+    t.sync();
+}
 WITH(192, 139, "No dependence on the format of messages");
 
 namespace {
@@ -387,10 +403,7 @@ void on_end(Operation *op) {
 } // namespace
 
 PAIR(146, "No lock is held in an up-call: it may call back, and other threads go on") {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 4096));
+    CONNECTED_WITH(4096);
     static Operation first, second;
     Reentry r = {&s, &m, &second, -1, -1, 0};
     first.callback = on_end;
@@ -410,10 +423,7 @@ PAIR(146, "No lock is held in an up-call: it may call back, and other threads go
     t.sync();
 }
 PARTNER(146) {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 4096));
+    CONNECTED_WITH(4096);
     t.sync();
     EXPECT_EQ(0, send_now(s, m.piece(0, 64)));
     t.sync();

@@ -129,12 +129,11 @@ WITH(30, 34, "The driver keeps the IP addresses of its NIC");
 NOT_HERE(31, "Addresses come by TDI PnP handlers or a later equivalent", "TDI is Windows'; the NIC's address register stands in for it");
 NOT_HERE(32, "The add handler returns promptly for foreign NICs", "TDI is Windows'");
 NOT_HERE(33, "An address that TCP/IP withdraws is removed", "TDI is Windows'");
-NOT_HERE(37, "The unload routine removes the device",
-         "seen from outside: at the end of every run nthost unloads the driver and looks for what is left");
-NOT_HERE(38, "DO_DIRECT_IO is set in the device object", "not visible from a program; set in add_device()");
+NOT_HERE(37, "The unload routine removes the device", "not visible from a program; shown by tests/host/rules.sh");
+NOT_HERE(38, "DO_DIRECT_IO is set in the device object", "not visible from a program; shown by tests/host/rules.sh");
 WITH(39, 36, "Each device control is completed with a status");
-NOT_HERE(40, "RDMA memory also on NOLOWMEM systems", "takes such a system; MmAllocateContiguousMemorySpecifyCache is what is used");
-NOT_HERE(41, "DEVICE_DESCRIPTION is zeroed", "the driver needs no DMA adapter");
+NOT_HERE(40, "RDMA memory also on NOLOWMEM systems", "takes such a system; shown by tests/host/rules.sh");
+NOT_HERE(41, "DEVICE_DESCRIPTION is zeroed", "the driver asks for no DMA adapter; shown by tests/host/rules.sh");
 WITH(42, 43, "Memory is allocated and released on each request");
 WITH(46, 48, "User memory that is not there, or not accessible, gives an error");
 

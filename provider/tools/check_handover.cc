@@ -50,8 +50,7 @@ SOCKET take_raw(DWORD token, int &error) {
 } // namespace
 
 PAIR(169, "WSPDuplicateSocket completes receives with success and 0 bytes, and releases their memory") {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Child child;
     EXPECT(child.start());
     Memory m;
@@ -80,8 +79,7 @@ PAIR(169, "WSPDuplicateSocket completes receives with success and 0 bytes, and r
     t.sync();
 }
 PARTNER(169) {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     t.sync();
 }
 
@@ -124,8 +122,7 @@ PARTNER(170) {
 }
 
 PAIR(171, "The other process has the socket in its earlier state, and back again; the peer notices nothing") {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Child child;
     EXPECT(child.start());
     const SOCKET descriptor = s.handle();
@@ -156,10 +153,7 @@ PAIR(171, "The other process has the socket in its earlier state, and back again
     }
 }
 PARTNER(171) {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 6 * 4096));
+    CONNECTED_WITH(6 * 4096);
     Buffer area;
     EXPECT(area.alloc(4096));
     RemoteBuffer exposed;
@@ -192,8 +186,7 @@ WITH(173, 171, "Receives that are pending at the peer survive the hand-over");
 WITH(175, 171, "A descriptor that is used again gets no second switch handle");
 
 PAIR(174, "The old descriptor stays reserved until WSPCloseSocket") {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Child child;
     EXPECT(child.start());
     const SOCKET old = s.handle();
@@ -218,8 +211,7 @@ PAIR(174, "The old descriptor stays reserved until WSPCloseSocket") {
     t.sync();
 }
 PARTNER(174) {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Memory m;
     DWORD bytes = 0;
     EXPECT_EQ(0, m.make(s, 4096));

@@ -16,13 +16,6 @@ bool all_are(const unsigned char *at, size_t n, unsigned char value) {
     return true;
 }
 
-// A partner that exposes nothing and waits.
-void idle_partner(Context &t) {
-    Socket s;
-    if (!t.connect(s)) return;
-    t.sync();
-}
-
 } // namespace
 
 PAIR(101, "A registration is valid on its socket only") {
@@ -67,10 +60,7 @@ PARTNER(103) {
 }
 
 PAIR(105, "Exposed for reading is not writable") {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 4096));
+    CONNECTED_WITH(4096);
     memset(m.data(), 0xff, 4096);
     RemoteBuffer target = t.take();
     EXPECT_EQ(0, read_now(s, m.piece(0, 100), target, 0));
@@ -82,8 +72,7 @@ PAIR(105, "Exposed for reading is not writable") {
     t.sync();
 }
 PARTNER(105) {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Buffer area;
     EXPECT(area.alloc(4096));
     memset(area.data(), 7, 4096);
@@ -95,10 +84,7 @@ PARTNER(105) {
 }
 
 PAIR(106, "The same buffer may be registered repeatedly") {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 4096));
+    CONNECTED_WITH(4096);
     HANDLE again[20];
     for (HANDLE &h : again) EXPECT_EQ(0, s.register_memory(m.data(), 4096, MEM_READWRITE, h));
     for (HANDLE h : again) EXPECT_EQ(0, s.deregister_memory(h));
@@ -106,8 +92,7 @@ PAIR(106, "The same buffer may be registered repeatedly") {
     t.sync();
 }
 PARTNER(106) {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Memory m;
     DWORD bytes;
     EXPECT_EQ(0, m.make(s, 4096));
@@ -142,10 +127,7 @@ PAIR(107, "Bad range WSAEFAULT, bad flags WSAEINVAL, not connected WSAENOTCONN")
 PARTNER(107) { idle_partner(t); }
 
 PAIR(108, "Deregistering what is in use: WSAEINVAL") {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 4096));
+    CONNECTED_WITH(4096);
     Operation op;
     op.prepare(false);
     const Piece piece = m.piece(0, 100);
@@ -158,18 +140,14 @@ PAIR(108, "Deregistering what is in use: WSAEINVAL") {
     t.sync();
 }
 PARTNER(108) {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 4096));
+    CONNECTED_WITH(4096);
     t.sync();
     EXPECT_EQ(0, send_now(s, m.piece(0, 10)));
     t.sync();
 }
 
 PAIR(109, "A short descriptor block: WSAEFAULT and the size, before the buffer is looked at") {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     int error = 0;
     DWORD size = 0;
     unsigned char block[64];
@@ -181,8 +159,7 @@ PAIR(109, "A short descriptor block: WSAEFAULT and the size, before the buffer i
 PARTNER(109) { idle_partner(t); }
 
 PAIR(112, "Deregistering an unknown descriptor: WSAEINVAL") {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Buffer b;
     EXPECT(b.alloc(4096));
     RemoteBuffer r;
@@ -197,8 +174,7 @@ PAIR(112, "Deregistering an unknown descriptor: WSAEINVAL") {
 PARTNER(112) { idle_partner(t); }
 
 PAIR(117, "A cached range is given up when its memory is freed, and the new memory there is registered anew") {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Buffer b;
     EXPECT(b.alloc(65536));
     unsigned char *at = b.data();
@@ -217,8 +193,7 @@ PAIR(117, "A cached range is given up when its memory is freed, and the new memo
     t.sync();
 }
 PARTNER(117) {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Memory m;
     DWORD bytes = 0;
     EXPECT_EQ(0, m.make(s, 65536));
@@ -229,10 +204,7 @@ PARTNER(117) {
 }
 
 PAIR(120, "After deregistration the peer has no access, although the buffer is cached") {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 4096));
+    CONNECTED_WITH(4096);
     memset(m.data(), 0xff, 4096);
     const RemoteBuffer target = t.take();
     EXPECT_EQ(0, write_now(s, m.piece(0, 1), target, 0));
@@ -242,8 +214,7 @@ PAIR(120, "After deregistration the peer has no access, although the buffer is c
     t.sync(3);
 }
 PARTNER(120) {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Buffer area;
     EXPECT(area.alloc(4096));
     RemoteBuffer exposed;
@@ -259,10 +230,7 @@ PARTNER(120) {
 }
 
 PAIR(122, "A cached remote buffer is exposed again, under another key") {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 4096));
+    CONNECTED_WITH(4096);
     for (unsigned char round = 1; round <= 5; ++round) {
         memset(m.data(), round, 4096);
         const RemoteBuffer target = t.take();
@@ -271,8 +239,7 @@ PAIR(122, "A cached remote buffer is exposed again, under another key") {
     }
 }
 PARTNER(122) {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Buffer area;
     EXPECT(area.alloc(4096));
     RemoteBuffer last = {};
@@ -289,10 +256,7 @@ PARTNER(122) {
 }
 
 PAIR(123, "The cache callback: 0 for what was cached, WSAEINVAL for what was not") {
-    Socket s;
-    if (!t.connect(s)) return;
-    Memory m;
-    EXPECT_EQ(0, m.make(s, 4096));
+    CONNECTED_WITH(4096);
     EXPECT_EQ(0, s.deregister_memory(m.handle));
     int error = 0;
     EXPECT_EQ(0, extensions().cache_callback(m.data(), 4096, &error));
@@ -303,8 +267,7 @@ PAIR(123, "The cache callback: 0 for what was cached, WSAEINVAL for what was not
 PARTNER(123) { idle_partner(t); }
 
 PAIR(125, "Partial overlap counts: decommitting one page of a cached range works") {
-    Socket s;
-    if (!t.connect(s)) return;
+    CONNECTED();
     Buffer b;
     EXPECT(b.alloc(65536));
     HANDLE h;

@@ -81,14 +81,14 @@ const GUID all_extensions[] = {WSAID_REGISTERMEMORY,     WSAID_DEREGISTERMEMORY,
 
 } // namespace
 
-NOT_HERE(1, "Installed as a base provider", "the Winsock catalog is Windows'");
-NOT_HERE(2, "PFL_HIDDEN is set", "the Winsock catalog is Windows'");
-NOT_HERE(3, "ProviderId stands under TCP on SAN", "the registry that counts is Windows'");
-NOT_HERE(4, "The value's name is unique", "the registry that counts is Windows'");
-NOT_HERE(5, "The registry value comes before the catalog entry", "the Winsock catalog is Windows'");
-NOT_HERE(6, "XP1_CONNECTIONLESS is never set", "the Winsock catalog is Windows'");
-NOT_HERE(7, "XP1_QOS_SUPPORTED only with QoS", "the Winsock catalog is Windows'");
-NOT_HERE(8, "Both bitnesses are installed", "the Winsock catalog is Windows'");
+NOT_HERE(1, "Installed as a base provider", "a matter of installation; shown by tests/host/sanctl.sh");
+NOT_HERE(2, "PFL_HIDDEN is set", "a matter of installation; shown by tests/host/sanctl.sh");
+NOT_HERE(3, "ProviderId stands under TCP on SAN", "a matter of installation; shown by tests/host/sanctl.sh");
+NOT_HERE(4, "The value's name is unique", "a matter of installation; shown by tests/host/sanctl.sh");
+NOT_HERE(5, "The registry value comes before the catalog entry", "a matter of installation; shown by tests/host/sanctl.sh");
+NOT_HERE(6, "XP1_CONNECTIONLESS is never set", "a matter of installation; shown by tests/host/sanctl.sh");
+NOT_HERE(7, "XP1_QOS_SUPPORTED only with QoS", "a matter of installation; shown by tests/host/sanctl.sh");
+NOT_HERE(8, "Both bitnesses are installed", "a matter of installation; shown by tests/host/sanctl.sh");
 
 SOLO(9, "Export WSPStartupEx") { EXPECT(start_function() != nullptr); }
 
@@ -169,7 +169,7 @@ SOLO(17, "Extension pointers are served") {
                  &returned) != 0);
 }
 
-NOT_HERE(18, "WSAEOPNOTSUPP for an absent extension", "this provider has all seven");
+NOT_HERE(18, "WSAEOPNOTSUPP for an absent extension", "none is absent: this provider has all seven, the NIC can read");
 WITH(19, 17, "The cache callback is provided, as registrations are cached");
 
 SOLO(20, "The socket argument of the extension ioctl is not looked at") {

@@ -108,6 +108,15 @@ struct RegisterPartner {
         if (!t.expect_true(#condition, (condition), __LINE__)) return;                                                  \
     } while (0)
 
+// How most pair checks begin, on both machines: `s` is connected, and `m` that much memory registered on it.
+#define CONNECTED()                                                                                                     \
+    santest::Socket s;                                                                                                  \
+    if (!t.connect(s)) return
+#define CONNECTED_WITH(...)                                                                                             \
+    CONNECTED();                                                                                                        \
+    santest::Memory m;                                                                                                  \
+    EXPECT_EQ(0, m.make(s, __VA_ARGS__))
+
 // Another process of this machine: this program again, which does what it is told.
 class Child {
   public:
@@ -161,5 +170,8 @@ int send_now(Socket &s, const Piece &piece);
 int recv_now(Socket &s, const Piece &piece, DWORD &bytes);
 int write_now(Socket &s, const Piece &piece, const RemoteBuffer &target, uint32_t offset);
 int read_now(Socket &s, const Piece &piece, const RemoteBuffer &target, uint32_t offset);
+
+// A partner that only connects, and waits for the end.
+void idle_partner(Context &t);
 
 } // namespace santest
