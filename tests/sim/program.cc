@@ -287,7 +287,7 @@ bool Run::run() {
             return open(p->first) || open(p->second);
         });
     };
-    uint64_t turns = 0;
+    uint64_t turns = 0, flaps = shape.faults ? pick(4) : 0;
     while (outstanding()) {
         for (auto &p : pairs) {
             post(p->first, p->second);
@@ -316,8 +316,14 @@ bool Run::run() {
                     world.sever(p.first.machine, p.second.machine);
             }
         }
+        // Short enough for the retries, which wait for several seconds altogether.
+        if (flaps && !pairs.empty() && pick(500) == 0) {
+            flaps--;
+            auto &p = *pairs[pick(pairs.size())];
+            world.flap(p.first.machine, p.second.machine, pick(300'000'000));
+        }
         // Liveness: with these fault rates a program ends long before this; when faults stop, soon after.
-        if (++turns == 20'000) world.faults = {};
+        if (++turns == 20'000) world.faults = {}, flaps = 0;
         if (turns > 60'000) return fail("no progress although the faults have stopped");
     }
     if (!world.run([&] {

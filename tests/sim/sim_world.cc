@@ -62,6 +62,7 @@ Machine &World::add(snic::Config config, size_t ram_bytes) {
 
 void World::post(uint32_t from, uint32_t to, std::vector<std::byte> record) {
     if (!up(from, to) || chance(faults.loss_ppm)) return;
+    if (auto silent = silent_until_.find(std::minmax(from, to)); silent != silent_until_.end() && now < silent->second) return;
     auto &q = queues_[{from, to}];
     if (chance(faults.corrupt_ppm)) record[rng() % record.size()] ^= std::byte{static_cast<uint8_t>(1u << rng() % 8)};
     uint64_t due = now + faults.delay_ns + (faults.jitter_ns ? rng() % faults.jitter_ns : 0);
@@ -71,6 +72,12 @@ void World::post(uint32_t from, uint32_t to, std::vector<std::byte> record) {
         q.insert(q.end() - 1, {due, std::move(record)});
     else
         q.push_back({due, std::move(record)});
+}
+
+void World::flap(uint32_t a, uint32_t b, uint64_t ns) {
+    silent_until_[std::minmax(a, b)] = now + ns;
+    queues_[{a, b}].clear();
+    queues_[{b, a}].clear();
 }
 
 void World::sever(uint32_t a, uint32_t b) {

@@ -80,6 +80,8 @@ class World {
     Machine &add(snic::Config config = {}, size_t ram_bytes = 4 << 20);
     void post(uint32_t from, uint32_t to, std::vector<std::byte> record);
     bool up(uint32_t a, uint32_t b) { return !cut[{std::min(a, b), std::max(a, b)}]; }
+    // Takes a link down for a while: what is under way is lost, and all that is sent meanwhile. Nobody is told.
+    void flap(uint32_t a, uint32_t b, uint64_t ns);
     // Takes a link down for good and tells both NICs.
     void sever(uint32_t a, uint32_t b);
     size_t under_way(uint32_t from, uint32_t to) { return queues_[{from, to}].size(); }
@@ -97,6 +99,7 @@ class World {
     };
     bool chance(uint32_t ppm) { return ppm && rng() % 1'000'000 < ppm; }
     std::map<std::pair<uint32_t, uint32_t>, std::deque<Flight>> queues_;
+    std::map<std::pair<uint32_t, uint32_t>, uint64_t> silent_until_;  // by flap()
 };
 
 }  // namespace sim
