@@ -24,6 +24,15 @@ int status(const Paths &paths, bool json);
 // The state document of one guest's NIC, on standard output.
 int nic_state(const Paths &paths, const std::string &guest);
 
+struct AttachOptions {
+    std::string domain;       // libvirt's name or UUID
+    std::string uri;          // empty: the lab's, else a running libvirtd's
+    std::string ip, fabric;   // empty: chosen; the RUN folder's own
+    bool dry_run = false;
+};
+int attach(const Paths &paths, const AttachOptions &options);
+int detach(const Paths &paths, const AttachOptions &options);
+
 struct RunOptions {
     std::string where = "vm";  // host or vm
     std::string test;          // a sanperf test, santest, or all

@@ -55,6 +55,22 @@ std::string find_daemon(const char *name) {
     throw UserError(std::string(name) + " is not installed; install it with: apt-get install libvirt-daemon-system");
 }
 
+struct FreeDomain {
+    void operator()(virDomainPtr d) const { virDomainFree(d); }
+};
+using DomainPtr = std::unique_ptr<virDomain, FreeDomain>;
+
+std::string taken(char *text) {
+    std::string out = text ? text : "";
+    free(text);
+    return out;
+}
+
+// As it is stored, with what only its owner may see: it is written back.
+std::string stored_xml(virDomainPtr domain) { return taken(virDomainGetXMLDesc(domain, VIR_DOMAIN_XML_INACTIVE | VIR_DOMAIN_XML_SECURE)); }
+
+bool system_libvirtd() { return fs::exists("/run/libvirt/libvirt-sock") || fs::exists("/run/libvirt/virtqemud-sock"); }
+
 }  // namespace
 
 bool PrivateDaemon::running() const { return alive(read_pid(dir_ + "/libvirtd.pid"), "libvirtd"); }
@@ -121,7 +137,7 @@ std::unique_ptr<Hypervisor> Hypervisor::connect(const std::string &uri, const st
         return h;
     }
     // The system's, where somebody runs it.
-    if (!own.running() && (fs::exists("/run/libvirt/libvirt-sock") || fs::exists("/run/libvirt/virtqemud-sock"))) {
+    if (!own.running() && system_libvirtd()) {
         h->conn_ = virConnectOpen("qemu:///system");
         if (h->conn_) {
             h->uri_ = "qemu:///system";
@@ -160,6 +176,55 @@ bool Hypervisor::destroy(const std::string &name) {
     virDomainDestroy(d);
     virDomainFree(d);
     return true;
+}
+
+bool Hypervisor::somebody_serves(const std::string &run) { return PrivateDaemon(run + "/libvirt").running() || system_libvirtd(); }
+
+Hypervisor::Definition Hypervisor::definition(const std::string &name) {
+    DomainPtr d(virDomainLookupByName(conn_, name.c_str()));
+    if (!d) d.reset(virDomainLookupByUUIDString(conn_, name.c_str()));
+    if (!d) throw UserError("libvirt at " + uri_ + " has no domain '" + name + "'; virsh -c '" + uri_ + "' list --all shows what it has");
+    if (virDomainIsPersistent(d.get()) != 1)
+        throw UserError("domain " + name + " is transient: libvirt forgets it when it ends; define it first (virsh define)");
+    Definition result{stored_xml(d.get()), virDomainIsActive(d.get()) == 1};
+    if (result.xml.empty()) throw UserError("libvirt does not show the description of domain " + name + ": " + last_error());
+    return result;
+}
+
+std::vector<std::pair<std::string, std::string>> Hypervisor::definitions() {
+    std::vector<std::pair<std::string, std::string>> all;
+    virDomainPtr *list = nullptr;
+    const int count = virConnectListAllDomains(conn_, &list, VIR_CONNECT_LIST_DOMAINS_PERSISTENT);
+    for (int i = 0; i < count; i++) {
+        DomainPtr d(list[i]);
+        if (std::string xml = stored_xml(d.get()); !xml.empty()) all.emplace_back(virDomainGetName(d.get()), std::move(xml));
+    }
+    free(list);
+    return all;
+}
+
+void Hypervisor::define(const std::string &xml) {
+    if (!DomainPtr(virDomainDefineXML(conn_, xml.c_str()))) throw UserError("libvirt does not take the domain's new description: " + last_error());
+}
+
+std::string Hypervisor::objection(const std::string &xml) {
+    virResetLastError();
+    return taken(virConnectDomainXMLToNative(conn_, "qemu-argv", xml.c_str(), 0)).empty() ? last_error() : "";
+}
+
+Hypervisor::Security Hypervisor::security() {
+    Security result;
+    const std::string caps = capabilities();
+    // <secmodel><model>dac</model>...<baselabel type='kvm'>+64055:+104</baselabel>...</secmodel>
+    for (size_t at = 0; (at = caps.find("<secmodel>", at)) != std::string::npos; at++) {
+        const std::string model = caps.substr(at, caps.find("</secmodel>", at) - at);
+        for (const char *name : {"apparmor", "selinux"})
+            if (model.find("<model>" + std::string(name) + "</model>") != std::string::npos) result.confining_models.push_back(name);
+        const size_t label = model.find("'>+");
+        if (model.find("<model>dac</model>") != std::string::npos && label != std::string::npos)
+            result.user = static_cast<uid_t>(std::strtoul(model.c_str() + label + 3, nullptr, 10));
+    }
+    return result;
 }
 
 Hypervisor::Info Hypervisor::info(const std::string &name) {

@@ -5,7 +5,9 @@
 #include <libvirt/libvirt.h>
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "paths.h"
@@ -48,6 +50,28 @@ class Hypervisor {
         unsigned long memory_kib = 0;
     };
     Info info(const std::string &name);
+
+    // Is there a libvirtd on this host, the system's or the private one below `run`?
+    static bool somebody_serves(const std::string &run);
+
+    // A persistent domain as it will be at its next start, by name or UUID. Throws UserError: unknown, transient.
+    struct Definition {
+        std::string xml;
+        bool active = false;
+    };
+    Definition definition(const std::string &name);
+    // Name and description of each persistent domain.
+    std::vector<std::pair<std::string, std::string>> definitions();
+    // Replaces it. Throws UserError with libvirt's message.
+    void define(const std::string &xml);
+    // Why libvirt could not start such a domain; empty: it could.
+    std::string objection(const std::string &xml);
+    // How libvirt confines the hypervisors that it starts.
+    struct Security {
+        std::optional<uid_t> user;                   // none: whoever calls
+        std::vector<std::string> confining_models;   // apparmor, selinux: rules about files and sockets
+    };
+    Security security();
 
   private:
     Hypervisor() = default;

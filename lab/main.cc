@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 
 #include "commands.h"
+#include "state.h"
 
 int main(int argc, char **argv) {
     CLI::App app{"sanlab: a SAN (RDMA) lab without hardware"};
@@ -16,7 +17,7 @@ int main(int argc, char **argv) {
     lab::UpOptions up;
     bool no_iommu = false, private_memory = false;
     auto *up_cmd = app.add_subcommand("up", "boot micro guests, joined by a fabric; in a lab that is up, boot those that have died");
-    up_cmd->add_option("--guests", up.guests, "how many")->check(CLI::Range(1, 8))->capture_default_str();
+    up_cmd->add_option("--guests", up.guests, "how many")->check(CLI::Range(1u, lab::kMostGuests))->capture_default_str();
     up_cmd->add_option("--memory", up.memory_mib, "MiB of each guest")->check(CLI::Range(192, 16384))->capture_default_str();
     up_cmd->add_flag("--no-iommu", no_iommu, "quicker, but DMA to memory that the driver never locked goes unnoticed");
     up_cmd->add_flag("--private-memory", private_memory, "do not share guest memory: data is copied through the fabric's rings");
@@ -48,6 +49,17 @@ int main(int argc, char **argv) {
     run_cmd->footer("What follows TEST and is not an option of sanlab goes to the test program: sanlab run write_bw -s 1M -n 1000");
     run_cmd->prefix_command();
 
+    lab::AttachOptions attach;
+    auto *attach_cmd = app.add_subcommand("attach", "give a libvirt domain of yours a SAN NIC on the lab's fabric");
+    auto *detach_cmd = app.add_subcommand("detach", "take it out again; the domain is as it was before");
+    for (CLI::App *cmd : {attach_cmd, detach_cmd}) {
+        cmd->add_option("domain", attach.domain, "name or UUID; it must be persistent")->required();
+        cmd->add_option("--connect", attach.uri, "libvirt URI (default: the lab's, else a running libvirtd), on this host");
+        cmd->add_flag("--dry-run", attach.dry_run, "print the change of the domain's description, and change nothing");
+    }
+    attach_cmd->add_option("--ip", attach.ip, "IPv4 address of the NIC (default: a free one from 10.77.0.100 on)");
+    attach_cmd->add_option("--fabric", attach.fabric, "socket of a sanfabricd of yours (default: the lab's, which is started if need be)");
+
     auto *doctor_cmd = app.add_subcommand("doctor", "what is missing here, and how to get it");
 
     try {
@@ -69,6 +81,8 @@ int main(int argc, char **argv) {
         if (*down_cmd) return lab::down(paths);
         if (*status_cmd) return state_of.empty() ? lab::status(paths, json) : lab::nic_state(paths, state_of);
         if (*run_cmd) return lab::run(paths, run);
+        if (*attach_cmd) return lab::attach(paths, attach);
+        if (*detach_cmd) return lab::detach(paths, attach);
         if (*doctor_cmd) return lab::doctor(paths);
         std::fprintf(stderr, "%s", app.help().c_str());
         return 2;

@@ -10,6 +10,11 @@
 
 namespace lab {
 
+// The lab's guests: numbered from 1.
+inline constexpr unsigned kMostGuests = 8;
+inline std::string lab_guest_name(unsigned number) { return "guest" + std::to_string(number); }
+inline std::string lab_guest_ip(unsigned number) { return "10.77.0." + std::to_string(number); }
+
 struct GuestState {
     std::string name, ip, domain, agent_socket, console_log;
 };

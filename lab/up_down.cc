@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "agent.h"
-#include "background.h"
 #include "commands.h"
 #include "domain_xml.h"
+#include "fabric.h"
 #include "hypervisor.h"
 #include "kvm.h"
 #include "progress.h"
@@ -22,28 +22,6 @@ namespace lab {
 namespace fs = std::filesystem;
 
 namespace {
-
-bool is_fabric(pid_t pid) {
-    if (pid <= 0 || ::kill(pid, 0) < 0) return false;
-    std::ifstream in("/proc/" + std::to_string(pid) + "/comm");
-    std::string comm;
-    in >> comm;
-    return comm == "sanfabricd";
-}
-
-void start_fabric(const Paths &paths, LabState &state) {
-    state.fabric_socket = paths.run + "/fabric.sock";
-    state.fabric_pid = run_in_background({paths.need_program("sanfabricd"), state.fabric_socket}, paths.run + "/fabric.log");
-    for (int i = 0; i < 100; i++) {
-        try {
-            ask_fabric(state.fabric_socket, "{\"cmd\":\"status\"}");
-            return;
-        } catch (const std::exception &) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        }
-    }
-    throw std::runtime_error("sanfabricd did not start; see " + paths.run + "/fabric.log");
-}
 
 // Hypervisors that libvirt did not end, because it had died itself.
 void end_leftovers(const std::string &pid_files) {
@@ -78,13 +56,16 @@ void take_down(const Paths &paths, const LabState &state) {
     }
     if (state.private_daemon) {
         end_leftovers(paths.run + "/libvirt/run/qemu");
-        PrivateDaemon(paths.run + "/libvirt").stop();
+        PrivateDaemon daemon(paths.run + "/libvirt");
+        daemon.stop();
+        // Domains that were defined there are gone with it.
+        std::vector<AttachedDomain> attached = attached_domains(paths);
+        std::erase_if(attached, [&](const AttachedDomain &d) { return d.uri == daemon.uri(); });
+        save_attached(paths, attached);
     }
-    if (is_fabric(state.fabric_pid)) {
-        ::kill(state.fabric_pid, SIGTERM);
-        for (int i = 0; i < 100 && is_fabric(state.fabric_pid); i++) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        if (is_fabric(state.fabric_pid)) ::kill(state.fabric_pid, SIGKILL);
-    }
+    const std::vector<AttachedDomain> attached = attached_domains(paths);
+    if (attached.empty()) stop_fabric(paths);
+    else std::printf("sanfabricd keeps running for what is attached to it; next: sanlab detach %s\n", attached.front().domain.c_str());
     LabState::remove(paths.run);
 }
 
@@ -123,8 +104,8 @@ int revive(const Paths &paths, LabState state, unsigned boot_seconds) {
             gone.guests.push_back(g);
         }
     }
-    if (!is_fabric(state.fabric_pid)) {
-        start_fabric(paths, state);
+    if (!running_fabric(paths)) {
+        state.fabric_pid = start_fabric(paths);
         state.save(paths.run);
         std::printf("sanfabricd was gone; started a new one\n");
     }
@@ -176,12 +157,14 @@ int up(const Paths &paths, const UpOptions &options) {
         std::string caps = hypervisor->capabilities();
         guest.as_root = geteuid() == 0 && !state.private_daemon;
         guest.secmodels = caps;
-        start_fabric(paths, state);
+        state.fabric_socket = fabric_socket(paths);
+        state.fabric_pid = start_fabric(paths);
+        state.save(paths.run);
         guest.fabric = state.fabric_socket;
         for (unsigned i = 1; i <= options.guests; i++) {
             GuestState g;
-            g.name = "guest" + std::to_string(i);
-            g.ip = "10.77.0." + std::to_string(i);
+            g.name = lab_guest_name(i);
+            g.ip = lab_guest_ip(i);
             g.domain = "sanlab-" + g.name;
             g.agent_socket = paths.run + '/' + g.name + ".agent";
             g.console_log = paths.run + '/' + g.name + ".console";
@@ -224,6 +207,7 @@ int down(const Paths &paths) {
         // A private daemon may be left over from a start that was killed.
         PrivateDaemon daemon(paths.run + "/libvirt");
         if (daemon.running()) daemon.stop();
+        if (attached_domains(paths).empty()) stop_fabric(paths);
         std::printf("no lab is up\n");
         return 0;
     }

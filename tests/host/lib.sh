@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Sourced by the shell tests: one "ok NAME" or "not ok NAME" line for each check, then the total.
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-sanlab=$top/out/linux/sanlab
+sanlab=${SANLAB_OUT:-$top/out}/linux/sanlab
 passed=0 failed=0 skipped=0
 work=$(mktemp -d /tmp/sanlab-test-XXXXXX)
 
