@@ -380,6 +380,13 @@ uint64_t AddressSpace::secure(Process *owner, uint64_t address, uint64_t length,
     return secures_.back().handle;
 }
 
+size_t AddressSpace::secures_over(Process *owner, uint64_t first, uint64_t last) {
+    Locked l(lock_);
+    return static_cast<size_t>(std::count_if(secures_.begin(), secures_.end(), [&](const Secure &s) {
+        return s.owner == owner && s.first <= first && last <= s.last;
+    }));
+}
+
 bool AddressSpace::unsecure(Process *owner, uint64_t handle) {
     Locked l(lock_);
     auto it = std::find_if(secures_.begin(), secures_.end(),

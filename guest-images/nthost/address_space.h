@@ -93,6 +93,7 @@ class AddressSpace {
     uint64_t secure(Process *owner, uint64_t address, uint64_t length, uint32_t probe_mode);  // 0: refused
     bool unsecure(Process *owner, uint64_t handle);
     size_t secures(Process *owner);
+    size_t secures_over(Process *owner, uint64_t first, uint64_t last);  // that cover all of it
     size_t drop_secures(Process *owner);
 
     // Everything that the process still has, at its end.

@@ -108,15 +108,15 @@ class InprocDevice final : public Device {
     };
 
     static void *map(void *, uint64_t addr, size_t *len, bool write) {
-        uint64_t offset = addr - PagePool::BUS_BASE;
-        if (addr < PagePool::BUS_BASE || offset >= page_pool().bytes()) return nullptr;
+        uint64_t offset = addr - PagePool::bus_base;
+        if (addr < PagePool::bus_base || offset >= page_pool().bytes()) return nullptr;
         *len = std::min<uint64_t>(*len, page_pool().bytes() - offset);
         if (g_verifier)
             for (uint64_t page = offset >> 12; page <= (offset + *len - 1) >> 12; page++)
                 if (!page_pool().device_may_touch(static_cast<PageIndex>(page)))
                     bugcheck(0xe6, "DRIVER_VERIFIER_DMA_VIOLATION",
                              "the device %s bus address 0x%llx, in a page that is neither locked nor kernel memory",
-                             write ? "writes to" : "reads from", (unsigned long long)PagePool::BUS_BASE + page * 4096);
+                             write ? "writes to" : "reads from", (unsigned long long)PagePool::bus_base + page * 4096);
         return page_pool().linear() + offset;
     }
     static void message(void *, unsigned vector) { post_message_interrupt(vector); }

@@ -137,7 +137,7 @@ class PciDevice final : public Device, private DmaListener {
         m.argsz = sizeof m;
         m.flags = VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE;
         m.vaddr = reinterpret_cast<uint64_t>(page_pool().linear());
-        m.iova = PagePool::BUS_BASE;
+        m.iova = PagePool::bus_base;
         m.size = page_pool().bytes();
         if (ioctl(container_.get(), VFIO_IOMMU_MAP_DMA, &m) != 0)
             return fail(error, "VFIO_IOMMU_MAP_DMA of " + std::to_string(m.size >> 20) +

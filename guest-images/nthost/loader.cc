@@ -118,8 +118,9 @@ Image *load(Process *p, const std::string &name, bool is_program, ProgramMissing
     }
     Image *image = map_image(memory(), path, p, &missing->error);
     if (image == nullptr) return nullptr;
-    if (is_program && image->is_dll) {
-        missing->error = path + " is a DLL, not a program";
+    if (image->subsystem == SUBSYSTEM_NATIVE || (is_program && image->is_dll)) {
+        missing->error = path + (image->subsystem == SUBSYSTEM_NATIVE ? " is a driver" : " is a DLL") +
+                         (is_program ? ", not a program" : ", not a DLL");
         return nullptr;
     }
     {

@@ -147,7 +147,7 @@ int main(int argc, char **argv) {
     std::string driver, device = "none", verifier = "on", watch = "on", registry_file, windows;
     std::vector<std::string> fail, parameters, words;
     uint32_t pool = 512, timeout = 0, unplug = 0;
-    bool list = false;
+    bool list = false, no_low_memory = false;
     app.add_option("--driver", driver, "kernel driver (.sys) to load");
     app.add_option(
         "--device", device,
@@ -171,6 +171,10 @@ int main(int argc, char **argv) {
                    "pull the device after that many milliseconds, as programs run (inproc only; 0: never)");
     app.add_option("--watch-user-memory", watch,
                    "on or off: bugcheck when the driver touches user memory outside __try (needs protection keys)");
+    app.add_flag("--require-secure", g_require_secure,
+                 "bugcheck when the driver locks user memory without securing it first, or unsecures it before unlocking");
+    app.add_flag("--no-low-memory", no_low_memory, "all memory of the machine lies above 4 GiB (not with pci)");
+    app.add_flag("--devices", g_list_devices, "list the driver's device objects before it is unloaded");
     app.add_flag("--imports", list, "print every import that nthost supplies, and end");
 
     // Everything behind -- belongs to the programs.
@@ -210,6 +214,8 @@ int main(int argc, char **argv) {
 
     if (unplug != 0 && (driver.empty() || device.rfind("inproc", 0) != 0))
         usage_error("--unplug %u: takes --driver and --device inproc", unplug);
+    if (no_low_memory && device.rfind("pci", 0) == 0) usage_error("--no-low-memory: not with --device pci");
+    if (no_low_memory) PagePool::bus_base = uint64_t{8} << 30;
     bool physical = false;
     if (device.rfind("pci=", 0) == 0) {
         allow_huge_shared_memory();

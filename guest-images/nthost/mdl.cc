@@ -117,6 +117,44 @@ void unlock_mdl(MDL *m, const char *function) {
     m->MdlFlags &= ~(MDL_PAGES_LOCKED | MDL_WRITE_OPERATION);
 }
 
+// ---- --require-secure: whatever is locked is secured
+namespace {
+struct LockedRange {
+    MDL *mdl;
+    Process *owner;
+    uint64_t first, last;  // whole pages
+};
+std::vector<LockedRange> g_locked_ranges;  // under g_lock
+
+void require_secured(const LockedRange &r, const char *function, const char *rule) {
+    if (memory().secures_over(r.owner, r.first, r.last) == 0)
+        bugcheck(0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION", "%s: 0x%llx to 0x%llx is locked and not secured: %s", function,
+                 (unsigned long long)r.first, (unsigned long long)r.last, rule);
+}
+void note_locked(MDL *m, Process *owner) {
+    uint64_t first = reinterpret_cast<uint64_t>(m->StartVa), last = first + mdl_pages(m) * 4096 - 1;
+    LockedRange range{m, owner, first, last};
+    require_secured(range, "MmProbeAndLockPages", "secure before locking");
+    Locked l(g_lock);
+    g_locked_ranges.push_back(range);
+}
+void note_unlocked(MDL *m) {
+    Locked l(g_lock);
+    std::erase_if(g_locked_ranges, [m](const LockedRange &r) { return r.mdl == m; });
+}
+void check_unsecured(Process *owner) {
+    std::vector<LockedRange> locked;
+    {
+        Locked l(g_lock);
+        locked = g_locked_ranges;
+    }
+    for (const LockedRange &r : locked)
+        if (r.owner == owner) require_secured(r, "MmUnsecureVirtualMemory", "unlock before unsecuring");
+}
+}  // namespace
+
+bool g_require_secure = false;
+
 std::string driver_leaks() {
     std::string out;
     auto add = [&](const std::string &s) { out += (out.empty() ? "" : "; ") + s; };
@@ -189,9 +227,11 @@ void NTAPI MmProbeAndLockPages(MDL *m, CCHAR mode, LockOperation operation) {
     }
     NTSTATUS s = lock_mdl(m, p, operation);
     if (!nt_success(s)) raise_access_violation(address, operation != LockOperation::Read);
+    if (g_require_secure && user) note_locked(m, p);
 }
 void NTAPI MmUnlockPages(MDL *m) {
     require_irql(DISPATCH_LEVEL, "MmUnlockPages");
+    if (g_require_secure) note_unlocked(m);
     unlock_mdl(m, "MmUnlockPages");
 }
 void NTAPI MmBuildMdlForNonPagedPool(MDL *m) {
@@ -411,6 +451,7 @@ void NTAPI MmUnsecureVirtualMemory(uint64_t handle) {
             0xc4, "DRIVER_VERIFIER_DETECTED_VIOLATION",
             "MmUnsecureVirtualMemory: 0x%llx is not secured in process %u (unsecured before, or in the wrong process?)",
             (unsigned long long)handle, current_process()->id);
+    if (g_require_secure) check_unsecured(current_process());
 }
 
 // ---- probing

@@ -62,7 +62,7 @@ std::optional<PageIndex> PagePool::from_pfn(uint64_t pfn) const {
         if (it == by_frame_.end()) return std::nullopt;
         return it->second;
     }
-    uint64_t first = BUS_BASE >> 12;
+    uint64_t first = bus_base >> 12;
     if (pfn < first || pfn - first >= pages_.size()) return std::nullopt;
     return static_cast<PageIndex>(pfn - first);
 }

@@ -5,7 +5,7 @@
 //
 // Contract: a page handed out is zero-filled and has one reference. User views are further mappings of the memfd; they
 // and locks hold references, so a page outlives the view that it was first reached by. A page frame number is a bus
-// address >> 12. Bus addresses are the pool's own (page n at BUS_BASE + n * 4096: the NIC in this process, or an IOMMU,
+// address >> 12. Bus addresses are the pool's own (page n at bus_base + n * 4096: the NIC in this process, or an IOMMU,
 // translates them), or physical ones, for a function without an IOMMU before it: then the memory is locked and its
 // frames are looked up once. Page 0 of the pool is never handed out.
 #pragma once
@@ -34,7 +34,8 @@ class DmaListener {
 
 class PagePool {
   public:
-    static constexpr uint64_t BUS_BASE = 0x200000;  // never 0; 2 MiB, so that large pages stay aligned behind an IOMMU
+    // Never 0; 2 MiB, so that large pages stay aligned behind an IOMMU. --no-low-memory: 8 GiB.
+    static inline uint64_t bus_base = 0x200000;
 
     enum class Frames { Own, Physical };
     // linear: where to map it (MAP_FIXED_NOREPLACE), 0 for anywhere. Gives up (host_bug) when the memory cannot be had.
@@ -68,7 +69,7 @@ class PagePool {
     uint64_t bytes() const { return bytes_; }
     uint8_t *linear() const { return base_; }
     uint8_t *address(PageIndex page) const { return base_ + uint64_t{page} * 4096; }
-    uint64_t pfn(PageIndex page) const { return frames_.empty() ? (BUS_BASE >> 12) + page : frames_[page]; }
+    uint64_t pfn(PageIndex page) const { return frames_.empty() ? (bus_base >> 12) + page : frames_[page]; }
     uint64_t bus(PageIndex page) const { return pfn(page) << 12; }
     std::optional<PageIndex> from_pfn(uint64_t pfn) const;
     std::optional<PageIndex> from_linear(uint64_t address) const;

@@ -21,6 +21,8 @@ namespace nth {
 class AddressSpace;
 class Process;
 
+inline constexpr uint32_t SUBSYSTEM_NATIVE = 1;  // drivers
+
 struct Image {
     std::string name;  // file name as given, without directory
     std::string path;

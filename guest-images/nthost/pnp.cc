@@ -21,6 +21,7 @@ namespace nth {
 using namespace nt;
 
 bool g_message_interrupts = true;
+bool g_list_devices = false;
 std::unique_ptr<Device> g_device;
 
 namespace {
@@ -223,6 +224,8 @@ void load_driver(const std::string &path) {
     std::string error;
     Image *image = map_image(memory(), path, nullptr, &error);
     if (image == nullptr) usage_error("%s", error.c_str());
+    if (image->is_dll || image->subsystem != SUBSYSTEM_NATIVE)
+        usage_error("%s is a %s, not a driver", path.c_str(), image->is_dll ? "DLL" : "program");
     if (image->entry == 0) usage_error("%s has no entry point", path.c_str());
     std::vector<std::string> missing;
     bind_imports(
@@ -298,8 +301,22 @@ void unplug_device() {
     pnp_irp(IRP_MN_SURPRISE_REMOVAL);
 }
 
+// One line for each device object of the driver: what a debugger's !devobj would tell.
+static void list_devices() {
+    constexpr std::pair<ULONG, const char *> names[] = {{DO_BUFFERED_IO, "DO_BUFFERED_IO"}, {DO_DIRECT_IO, "DO_DIRECT_IO"},
+                                                        {DO_POWER_PAGABLE, "DO_POWER_PAGABLE"},
+                                                        {DO_DEVICE_INITIALIZING, "DO_DEVICE_INITIALIZING"}};
+    for (DEVICE_OBJECT *d = g_driver->DeviceObject; d != nullptr; d = d->NextDevice) {
+        std::string flags;
+        for (auto [bit, name] : names)
+            if (d->Flags & bit) flags += std::string(flags.empty() ? "" : " ") + name;
+        note("device of %s: type 0x%x, flags 0x%x (%s)", g_driver_image->name.c_str(), d->DeviceType, d->Flags, flags.c_str());
+    }
+}
+
 void unload_driver() {
     if (g_driver == nullptr) return;
+    if (g_list_devices) list_devices();
     if (g_started && g_removed) {
         pnp_irp(IRP_MN_REMOVE_DEVICE);  // all handles are closed by now
     } else if (g_started) {

@@ -20,6 +20,7 @@ void unload_driver();
 // The device is pulled out of its slot, then the driver told (surprise removal); it goes when the programs have ended.
 void unplug_device();
 bool driver_loaded();
+extern bool g_list_devices;  // --devices: unload_driver lists the device objects first
 
 // IoRegisterDeviceInterface and its kin.
 nt::NTSTATUS register_interface(nt::DEVICE_OBJECT *pdo, const nt::GUID &guid, nt::UNICODE_STRING *name);

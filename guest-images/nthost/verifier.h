@@ -11,6 +11,8 @@
 namespace nth {
 
 extern bool g_verifier;  // --verifier on|off
+// --require-secure: user memory must be secured before it is locked, and unlocked before it is unsecured.
+extern bool g_require_secure;
 
 // ---- low-resource injection (injection.cc): calls that --fail can make fail
 enum class Fail {

@@ -57,6 +57,8 @@ mistake "unsecure of nothing" 117 "is not secured in process"
 mistake "dereference of what is no object" 118 "bugcheck 0x00000018 REFERENCE_BY_POINTER"
 mistake "request that cannot be cancelled" 119 "was not completed within 10 s of its cancellation"
 mistake "MDL freed while locked" 120 "IoFreeMdl: the pages of MDL"
+refuses "--require-secure: locked without securing" 99 "is locked and not secured: secure before locking" \
+  "$nthost" --require-secure --driver "$pe/probe.sys" -- "$pe/probe.exe" op 13 1
 stack() { refuses "$1" 99 "$2" "$nthost" --driver "$pe/probe.sys" -- "$pe/probe.exe" op 107; }
 stack "a bugcheck shows the driver's stack" "probe.sys+0x"
 
@@ -76,6 +78,9 @@ check "--fail with a probability repeats with its seed" repeatable
 
 # Bad input.
 refuses "missing imports are listed" 3 "USER32.dll!BeginPaint" "$nthost" -- "$pe/probe_missing.exe"
+refuses "a driver as the program" 2 "probe.sys is a driver, not a program" "$nthost" -- "$pe/probe.sys"
+refuses "a program as the driver" 2 "probe.exe is a program, not a driver" "$nthost" --driver "$pe/probe.exe" -- "$pe/probe.exe" ioctl
+refuses "--unplug without a device" 2 "--unplug 5: takes --driver and --device inproc" "$nthost" --unplug 5 --driver "$pe/probe.sys" -- "$pe/probe.exe" ioctl
 refuses "missing program" 2 "cannot open /no/such.exe" "$nthost" -- /no/such.exe
 refuses "no program" 2 "no program" "$nthost"
 refuses "not a PE file" 2 "is not a PE file" "$nthost" -- "$0"

@@ -3,6 +3,7 @@
 # sanctl.exe in nthost, which stands in for Windows: registry and catalogs in a JSON file, the Windows directory in a folder. Install,
 # uninstall and status on machines in several states; every call to registry, catalog, drivers and files failing in turn; two failures.
 #   tests/host/sanctl.sh          (SANLAB_SWEEP=all: every pair of failures, not a selection)
+#   tests/host/sanctl.sh rules    only as far as the rules about installation
 # shellcheck source=tests/host/lib.sh
 . "$(dirname "$0")/lib.sh"
 out=${SANLAB_OUT:-$top/out}
@@ -133,6 +134,7 @@ same "... and does nothing" "$work/before"
 run "status of a bare machine" 1 status
 check "... everything is missing" test "$(grep -cE '  missing ' "$work/log")" -eq 7
 run "install" 0 install
+cp "$work/log" "$work/log-install"
 check "... six steps" test "$(grep -cE '  installed$' "$work/log")" -eq 6
 list_machine() {
   python3 - "$m" <<'P'
@@ -184,6 +186,24 @@ check "registry, catalogs and devices are exactly as expected" diff "$work/expec
 for f in "System32/sanprov.dll sanprov.dll" "SysWOW64/sanprov.dll sanprov32.dll" System32/drivers/sanproxy.sys\ sanproxy.sys INF/oem1.inf\ sanproxy.inf; do
   check "${f% *} is ${f#* }" cmp "$win/${f% *}" "$src/${f#* }"
 done
+# The rules about installation, one by one: scripts/conformance takes these lines.
+rule() { # id, text, condition in Python over `both` (our entries in either catalog), `ours`, `values` (TCP on SAN) and `log`
+  check "$1 $2" python3 -c 'import json, sys
+j, log = json.load(open(sys.argv[1])), open(sys.argv[2]).read()
+both = [[e for e in j[c] if "sanprov" in e["path"]] for c in ("catalog64", "catalog32")]
+ours = [e for c in both for e in c]
+values = next(k["values"] for name, k in j["registry"].items() if name.endswith("Winsock\\Parameters\\TCP on SAN"))
+assert '"$3"', (ours, values)' "$m" "$work/log-install"
+}
+rule WSD-001 "installed as a base provider" 'ours and all(e["chain_length"] == 1 for e in ours)'
+rule WSD-002 "PFL_HIDDEN is set" 'all(e["provider_flags"] & 4 for e in ours)'
+rule WSD-003 "ProviderId stands under TCP on SAN" '[v for v in values.values() if v["type"] == "REG_BINARY" and v["data"] == "601a4e5a1b7c0d4e9b523c8d0e5f7a11"] and ours[0]["provider"] == "'"$id"'"'
+rule WSD-004 "the value's name is unique: the id itself" 'list(values) == ["'"$id"'"]'
+rule WSD-005 "the registry value comes before the catalog entry" '0 <= log.find("TCP on SAN") < log.find("Winsock catalog")'
+rule WSD-006 "XP1_CONNECTIONLESS is not set" 'all(not e["service_flags"][0] & 1 for e in ours)'
+rule WSD-007 "XP1_QOS_SUPPORTED is not set, as there is no QoS" 'all(not e["service_flags"][0] & 0x2000 for e in ours)'
+rule WSD-008 "both bitnesses are installed" '[len(c) for c in both] == [1, 1]'
+if [ "${1:-}" = rules ]; then summary; exit; fi
 check "no other file has come" test "$(find "$win" -type f | wc -l)" -eq 7
 run "status when all is installed" 0 status
 check "... says so seven times" test "$(grep -cE '  installed ' "$work/log")" -eq 7
