@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""gdb for PE code in nthost:  gdb -x gdb.py --args nthost --driver sanproxy.sys ... -- sanperf.exe ...
+"""gdb for PE code in nthost:  gdb -x guest-images/nthost/gdb.py --args out/linux/nthost --driver ... -- out/windows/santest.exe
 
-Loads the symbols of each PE file when nthost maps it, so that pending breakpoints in drivers and DLLs resolve, and unwinds PE
-frames by their .pdata (there is no DWARF for that), so that `bt` and `finish` go through mixed stacks.
+- Symbols of each PE file are loaded when nthost maps it, so pending breakpoints in drivers and DLLs resolve.
+- PE frames are unwound by their .pdata (there is no DWARF for that), so that `bt`, `up` and `finish` go through mixed stacks.
+- break-in IMAGE FUNCTION: a breakpoint in the processor's registers, set when that image is loaded (the way for a guest).
+- PE files that are not where nthost found them (a guest's /san) are looked for in out/windows, or $SANLAB_PE_FILES.
 """
+import os
 import struct
 
 import gdb
 from gdb.unwinder import Unwinder
 
 REGISTERS = ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"]
+KEPT = ["rbx", "rsp", "rbp", "rsi", "rdi", "r12", "r13", "r14", "r15"]  # by functions, in Windows' calling convention
 images = {}  # base -> Image
+wanted = []  # break-in: (image, function)
 
 
 def memory(address, size):
@@ -54,6 +59,23 @@ def image_of(pc):
     return None
 
 
+def local_file(path):
+    if os.path.exists(path):
+        return path
+    return os.path.join(os.environ.get("SANLAB_PE_FILES", "out/windows"), os.path.basename(path))
+
+
+def image_loaded(path, base, preferred):
+    path = local_file(path)
+    images[base] = Image(path, base)
+    offset = base - preferred
+    gdb.execute(f"add-symbol-file {path} -o {offset}" if offset else f"add-symbol-file {path}", to_string=True)
+    print(f"nthost: {path} at {base:#x}")
+    for image, function in wanted:
+        if os.path.basename(path) == image:
+            gdb.Breakpoint(function, type=gdb.BP_HARDWARE_BREAKPOINT)
+
+
 class ImageLoaded(gdb.Breakpoint):
     """nthost_image_loaded(path, base, preferred)"""
 
@@ -62,13 +84,20 @@ class ImageLoaded(gdb.Breakpoint):
         self.silent = True
 
     def stop(self):
-        path = gdb.parse_and_eval("(char *)$rdi").string()
-        base, preferred = int(gdb.parse_and_eval("$rsi")), int(gdb.parse_and_eval("$rdx"))
-        images[base] = Image(path, base)
-        offset = base - preferred
-        gdb.execute(f"add-symbol-file {path} -o {offset}" if offset else f"add-symbol-file {path}", to_string=True)
-        print(f"nthost: {path} at {base:#x}")
+        image_loaded(gdb.parse_and_eval("(char *)$rdi").string(), int(gdb.parse_and_eval("$rsi")), int(gdb.parse_and_eval("$rdx")))
         return False
+
+
+class BreakIn(gdb.Command):
+    """break-in IMAGE FUNCTION: stop at a function of a PE file, as soon as nthost has loaded it. At most four."""
+
+    def __init__(self):
+        super().__init__("break-in", gdb.COMMAND_BREAKPOINTS)
+
+    def invoke(self, text, tty):
+        if len(text.split()) != 2:
+            raise gdb.GdbError("break-in takes the name of an image and a function: break-in sanproxy.sys sanproxy::context_teardown")
+        wanted.append(tuple(text.split()))
 
 
 class FrameId:
@@ -85,8 +114,8 @@ class PeUnwinder(Unwinder):
         image = image_of(pc)
         if image is None:
             return None
-        values = {name: int(pending.read_register(name)) & (2**64 - 1) for name in REGISTERS}
-        saved = dict(values)
+        values = {name: int(pending.read_register(name)) & (2**64 - 1) for name in KEPT}
+        saved = {name: 0 for name in REGISTERS} | values
         function = image.function(pc)
         if function is not None:
             self.undo(image, function, pc, saved)
@@ -95,7 +124,7 @@ class PeUnwinder(Unwinder):
         info = pending.create_unwind_info(FrameId(gdb.Value(saved["rsp"]), gdb.Value(image.base + function[0] if function else pc)))
         kind = gdb.lookup_type("unsigned long")
         info.add_saved_register("rip", gdb.Value(caller).cast(kind))
-        for name in ("rsp", "rbx", "rbp", "rsi", "rdi", "r12", "r13", "r14", "r15"):
+        for name in KEPT:
             info.add_saved_register(name, gdb.Value(saved[name]).cast(kind))
         return info
 
@@ -141,4 +170,5 @@ gdb.execute("handle SIGSEGV SIGUSR2 nostop noprint pass", to_string=True)
 gdb.execute("set breakpoint pending on")
 gdb.execute("set confirm off")
 gdb.unwinder.register_unwinder(None, PeUnwinder(), replace=True)
+BreakIn()
 ImageLoaded()

@@ -114,6 +114,7 @@ nth_restore:
     .p2align 4
 nth_call_on_stack:
     .cfi_startproc
+    .cfi_signal_frame /* debuggers: the caller is on another stack */
     push    rbp
     .cfi_def_cfa_offset 16
     .cfi_offset rbp, -16
