@@ -24,23 +24,26 @@ int depth(xmlNodePtr node) {
 
 xmlNodePtr line(int indent) { return xmlNewText(x(('\n' + std::string(2 * static_cast<size_t>(indent), ' ')).c_str())); }
 
-// Puts an element behind `before` (nullptr: first) on a line of its own.
+// Puts an element behind `before` (nullptr: first) on a line of its own. White space goes beside elements only: libxml2 merges a text
+// that it is to add beside another into that one, and frees it.
 xmlNodePtr put(xmlNodePtr parent, xmlNodePtr before, const char *name, xmlNsPtr ns) {
     xmlNodePtr node = xmlNewDocNode(parent->doc, ns, x(name), nullptr);
     const int indent = depth(parent) + 1;
-    if (!parent->children) {
-        xmlAddChild(parent, line(indent));
+    xmlNodePtr first = parent->children;
+    if (!first) {
         xmlAddChild(parent, node);
-        xmlAddChild(parent, line(indent - 1));
-        return node;
-    }
-    xmlNodePtr space = line(indent);
-    if (before) {
-        xmlAddNextSibling(before, space);
+        xmlAddPrevSibling(node, line(indent));
+        xmlAddNextSibling(node, line(indent - 1));
+    } else if (before) {
+        xmlAddNextSibling(before, node);
+        xmlAddPrevSibling(node, line(indent));
+    } else if (first->type == XML_TEXT_NODE && xmlIsBlankNode(first) && first->next) {
+        xmlAddNextSibling(first, node);
+        xmlAddNextSibling(node, line(indent));
     } else {
-        xmlAddPrevSibling(parent->children, space);
+        xmlAddPrevSibling(first, node);
+        xmlAddPrevSibling(node, line(indent));
     }
-    xmlAddNextSibling(space, node);
     return node;
 }
 

@@ -40,6 +40,7 @@ void expect_undone(const std::string &before, const AttachWish &w) {
     EXPECT_TRUE(found->complete);
     EXPECT_EQ(found->ip, w.ip);
     EXPECT_EQ(found->memory_access, "shared");
+    EXPECT_TRUE(found->memory_source == "memfd" || found->memory_source == "file") << after;
     const std::string back = detach_nic(after);
     EXPECT_EQ(back, rewritten(before));
     AttachWish again = w;
@@ -78,6 +79,8 @@ TEST(DomainEdit, KeepsOtherMemorySettings) {
     EXPECT_TRUE(has(after, "<hugepages/>") && has(after, "<discard/>") && has(after, "memfd") && !has(after, "type=\"anonymous\""));
     expect_undone(before, wish());
     expect_undone(domain({.memory_backing = "  <memoryBacking>\n    <source type='file'/>\n    <access mode='shared'/>\n  </memoryBacking>\n"}), wish());
+    expect_undone(domain({.memory_backing = "  <memoryBacking>\n    <access mode='private'/>\n    <discard/>\n  </memoryBacking>\n"}), wish());
+    expect_undone(domain({.memory_backing = "<memoryBacking><access mode='private'/></memoryBacking>"}), wish());
     expect_undone(domain({.memory_backing = "  <memoryBacking>\n    <locked/>\n  </memoryBacking>\n"}), wish());
 }
 
