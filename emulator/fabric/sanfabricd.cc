@@ -10,6 +10,7 @@
 #include <spdlog/spdlog.h>
 
 #include "manager.h"
+#include "sanlab_version.h"
 
 namespace {
 volatile sig_atomic_t g_stop = 0;
@@ -21,6 +22,7 @@ int main(int argc, char **argv) {
     std::string socket, secret_file, listen_at;
     std::vector<std::string> joins;
     bool quiet = false, with_parent = false;
+    app.set_version_flag("--version", "sanfabricd " SANLAB_VERSION);
     app.add_option("socket", socket, "path of the UNIX socket to serve")->required();
     app.add_option("--trunk-listen", listen_at, "IP:PORT to take trunks from other hosts' managers at");
     app.add_option("--trunk-join", joins, "IP:PORT of another host's manager to join");

@@ -17,6 +17,7 @@
 #include "pnp.h"
 #include "process.h"
 #include "registry.h"
+#include "sanlab_version.h"
 #include "setup_state.h"
 #include "user.h"
 #include "user_access.h"
@@ -148,6 +149,7 @@ int main(int argc, char **argv) {
     std::vector<std::string> fail, parameters, words;
     uint32_t pool = 512, timeout = 0, unplug = 0;
     bool list = false, no_low_memory = false;
+    app.set_version_flag("--version", "nthost " SANLAB_VERSION);
     app.add_option("--driver", driver, "kernel driver (.sys) to load");
     app.add_option(
         "--device", device,
@@ -187,7 +189,7 @@ int main(int argc, char **argv) {
     for (int i = own + 1; i < argc; i++) words.push_back(argv[i]);
     try {
         app.parse(own, argv);
-    } catch (const CLI::CallForHelp &e) {
+    } catch (const CLI::Success &e) {
         return app.exit(e);
     } catch (const CLI::ParseError &e) {
         usage_error("%s", e.what());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "perf.h"
+#include "sanlab_version.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -43,7 +44,8 @@ void usage(FILE *out) {
                  "      --timeout=SECONDS how long to wait for the peer (default 30)\n"
                  "      --json=FILE       write the results as JSON, too (- for standard output)\n"
                  "      --provider=DLL    provider to load (default sanprov.dll)\n"
-                 "  -h, --help            this text\n");
+                 "  -h, --help            this text\n"
+                 "      --version         the version of this program\n");
 }
 
 int wrong(const char *option, const char *value, const char *accepted) {
@@ -88,7 +90,7 @@ constexpr OptionName names[] = {{'s', "size", true},   {'a', "all", false},     
                                 {'t', "tx-depth", true}, {'p', "port", true},    {'B', "bind", true},
                                 {'e', "events", false}, {'b', "buffer", true},   {'m', "memcpy", false},
                                 {'V', "no-verify", false}, {'T', "timeout", true}, {'j', "json", true},
-                                {'P', "provider", true}, {'h', "help", false}};
+                                {'P', "provider", true}, {'h', "help", false},    {'v', "version", false}};
 
 const OptionName *match(const char *argument, const char *&value) {
     value = nullptr;
@@ -183,6 +185,10 @@ int parse_options(int argc, char **argv, Options &options) {
         if (option->letter == 'h') {
             usage(stdout);
             return -1; // help was asked for: not an error
+        }
+        if (option->letter == 'v') {
+            printf("sanperf " SANLAB_VERSION "\n");
+            return -1;
         }
         if (option->takes_value && !value) {
             if (i + 1 == argc) return wrong(argument, "", "it needs a value");

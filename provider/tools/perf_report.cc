@@ -7,7 +7,7 @@
 namespace sanperf {
 
 namespace {
-constexpr double mebi = 1048576.0;
+constexpr double mebi = 1048576.0; // perftest's MB
 constexpr const char *rule =
     "---------------------------------------------------------------------------------------------------------------\n";
 const char *yes_no(const Options &options, bool verified) { return !options.verify ? "-" : verified ? "yes" : "NO"; }
@@ -17,8 +17,9 @@ double message_rate(const Result &r) { return r.iterations / r.seconds / 1e6; }
 
 void Report::header() {
     printf("%s                    %s\n", rule, options_.test->title);
-    printf(" Completions: %s   TX depth: %u   Buffer: %u MiB\n%s", options_.events ? "events" : "polled", options_.tx_depth,
-           static_cast<unsigned>(options_.buffer >> 20), rule);
+    printf(" Completions: %s   TX depth: %u   Buffer: %u MiB%s\n%s", options_.events ? "events" : "polled", options_.tx_depth,
+           static_cast<unsigned>(options_.buffer >> 20),
+           options_.test->metric == Metric::bandwidth ? "   MB: 2^20 bytes" : "", rule);
     if (options_.test->verb == Verb::reg)
         printf(" #bytes     #iterations    uncached[usec]    cached[usec]    uncached[reg/sec]    cached[reg/sec]\n");
     else if (options_.test->metric == Metric::bandwidth)

@@ -3,6 +3,7 @@
 // santest.exe: the conformance program. One line per rule: "WSD-117 pass", "fail" with expected and seen, or "n/a" with the
 // reason. `santest --serve` is the partner for those that take two machines.
 #include "conformance.h"
+#include "sanlab_version.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -50,7 +51,8 @@ void usage(FILE *out) {
                  "      --report=FILE   write a table (Markdown)\n"
                  "      --tier=TEXT     what the table says of where this runs\n"
                  "      --timeout=N     seconds to wait for the partner (default 30)\n"
-                 "      --provider=DLL  provider to load (default sanprov.dll)\n");
+                 "      --provider=DLL  provider to load (default sanprov.dll)\n"
+                 "      --version       the version of this program\n");
 }
 
 bool parse_ip(const char *text, uint32_t &out) {
@@ -71,12 +73,16 @@ const char *value_of(const char *argument, const char *name) {
     return strncmp(argument, name, n) == 0 && argument[n] == '=' ? argument + n + 1 : nullptr;
 }
 
-// 0, -1 for "help was shown", or an exit status.
+// 0, -1 for "help or version was shown", or an exit status.
 int parse(int argc, char **argv, Options &o) {
     for (int i = 1; i < argc; ++i) {
         const char *a = argv[i], *v;
         if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
             usage(stdout);
+            return -1;
+        }
+        if (strcmp(a, "--version") == 0) {
+            printf("santest " SANLAB_VERSION "\n");
             return -1;
         }
         if (strcmp(a, "--serve") == 0) o.serve = true;
