@@ -12,6 +12,7 @@
 #include <random>
 #include <thread>
 
+#include "interrupt.h"
 #include "paths.h"
 
 namespace lab {
@@ -35,10 +36,12 @@ Agent::Agent(const std::string &path, double seconds) : sequence_(std::random_de
         close(fd_);
         fd_ = -1;
         if (since(start) > seconds) throw std::runtime_error("cannot reach the guest's agent at " + path + ": " + std::strerror(errno));
+        throw_if_interrupted();
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
     std::string line;
     while (since(start) < seconds) {
+        throw_if_interrupted();
         send("?");
         while (read_line(line, 250))
             if (line.rfind("! ready ", 0) == 0) {
@@ -111,12 +114,13 @@ class AgentRunner : public Runner {
         int status = 125;
         try {
             std::string line;
-            bool killed = false;
+            std::optional<Clock::time_point> killed;
             for (;;) {
                 if (kill_ && !killed) {
                     agent_.send("K" + tag_);
-                    killed = true;
+                    killed = Clock::now();
                 }
+                if (killed && since(*killed) > 5) throw std::runtime_error("the guest does not say that the program has ended");
                 if (!agent_.read_line(line, 100)) continue;
                 if (line.size() < 1 + tag_.size() || line.compare(1, tag_.size(), tag_) != 0) continue;
                 std::string text = line.size() > 2 + tag_.size() ? line.substr(2 + tag_.size()) : "";

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// commands.h: the commands of sanlab. Each returns the exit status; UserError becomes status 2, other exceptions status 1.
+// commands.h: the commands of sanlab. Each returns the exit status; UserError becomes status 2, other exceptions status 1,
+// Interrupted 128 + the signal.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,13 +11,13 @@
 
 namespace lab {
 
+// What was not given is empty: a new lab takes the default, one that is up keeps what it has.
 struct UpOptions {
-    unsigned guests = 2;
-    unsigned memory_mib = 512;
-    bool iommu = true;
-    std::string uri;          // of libvirt; empty: the running one, else a private one
-    std::string revoke = "key";
-    bool share_memory = true;
+    static constexpr unsigned kGuests = 2, kMemoryMib = 512;
+    std::optional<unsigned> guests, memory_mib;
+    std::optional<bool> iommu, share_memory;
+    std::optional<std::string> revoke;  // default: key
+    std::string uri;                    // of libvirt; empty: the running one, else a private one
     unsigned boot_seconds = 60;
 };
 int up(const Paths &paths, const UpOptions &options);
@@ -37,7 +39,7 @@ struct RunOptions {
     std::string where = "vm";  // host or vm
     std::string test;          // a sanperf test, santest, or all
     std::vector<std::string> arguments;
-    std::string json_file;     // empty: none; "-": standard output
+    std::string json_file;     // empty: none; "-": standard output, and nothing else there
     unsigned from = 1, to = 2; // guests, counted from 1
     bool direct = true;
     std::string revoke = "key";// host

@@ -23,19 +23,12 @@ namespace {
 
 std::string pid_file(const Paths &paths) { return paths.run + "/fabric.pid"; }
 std::string attached_file(const Paths &paths) { return paths.run + "/attached.json"; }
+bool is_fabric(pid_t pid) { return process_runs(pid, "sanfabricd"); }
 void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 }  // namespace
 
 std::string fabric_socket(const Paths &paths) { return paths.run + "/fabric.sock"; }
-
-bool is_fabric(pid_t pid) {
-    if (pid <= 0 || ::kill(pid, 0) < 0) return false;
-    std::ifstream in("/proc/" + std::to_string(pid) + "/comm");
-    std::string comm;
-    in >> comm;
-    return comm == "sanfabricd";
-}
 
 pid_t running_fabric(const Paths &paths) {
     pid_t pid = 0;

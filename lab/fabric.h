@@ -14,8 +14,6 @@
 namespace lab {
 
 std::string fabric_socket(const Paths &paths);
-// Does this process exist, and is it a sanfabricd?
-bool is_fabric(pid_t pid);
 // The one that serves fabric_socket(); 0: none.
 pid_t running_fabric(const Paths &paths);
 // The same, started if there is none, and open to the hypervisors of the attached domains. Throws when it does not come up.

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "background.h"
+#include "interrupt.h"
 #include "progress.h"
 
 namespace lab {
@@ -40,15 +41,6 @@ pid_t read_pid(const std::string &path) {
     return pid;
 }
 
-bool alive(pid_t pid, const char *name) {
-    if (pid <= 0 || ::kill(pid, 0) < 0) return false;
-    // Not another process that got the number since, and not one that only waits to be reaped: "PID (NAME) STATE ...".
-    std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-    std::string stat;
-    std::getline(in, stat);
-    return stat.find(" (" + std::string(name) + ") ") != std::string::npos && stat.find(") Z ") == std::string::npos;
-}
-
 std::string find_daemon(const char *name) {
     for (const char *dir : {"/usr/sbin/", "/usr/bin/", "/sbin/"})
         if (fs::exists(std::string(dir) + name)) return std::string(dir) + name;
@@ -73,7 +65,7 @@ bool system_libvirtd() { return fs::exists("/run/libvirt/libvirt-sock") || fs::e
 
 }  // namespace
 
-bool PrivateDaemon::running() const { return alive(read_pid(dir_ + "/libvirtd.pid"), "libvirtd"); }
+bool PrivateDaemon::running() const { return process_runs(read_pid(dir_ + "/libvirtd.pid"), "libvirtd"); }
 
 void PrivateDaemon::start() {
     if (running()) return;
@@ -89,15 +81,21 @@ void PrivateDaemon::start() {
     std::ofstream(dir_ + "/etc/virtlogd.conf") << "";
     auto launch = [&](const std::string &program, const std::string &name) {
         std::string pid_file = dir_ + '/' + name + ".pid";
-        if (alive(read_pid(pid_file), name.c_str())) return;
+        if (process_runs(read_pid(pid_file), name)) return;
         fs::remove(pid_file);
         run_in_background({"/usr/bin/unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", kEnter, "sh", dir_, program, "--pid-file",
                            pid_file, "--config", "/etc/libvirt/" + name + ".conf"},
-                          dir_ + "/log/" + name + ".out");
+                          dir_ + "/log/" + name + ".out", Orphans::adopt);
     };
     launch(virtlogd, "virtlogd");
     launch(libvirtd, "libvirtd");
     for (int i = 0; i < 200; i++) {
+        try {
+            throw_if_interrupted();
+        } catch (...) {
+            stop();
+            throw;
+        }
         if (running() && fs::exists(dir_ + "/run/libvirt-sock")) {
             if (virConnectPtr c = virConnectOpen(uri().c_str())) {
                 virConnectClose(c);
@@ -113,11 +111,11 @@ void PrivateDaemon::start() {
 void PrivateDaemon::stop() {
     for (const char *name : {"libvirtd", "virtlogd"}) {
         pid_t pid = read_pid(dir_ + '/' + name + ".pid");
-        if (!alive(pid, name)) continue;
+        if (!process_runs(pid, name)) continue;
         // They have nothing left to save: no domain is defined, none runs.
         ::kill(pid, SIGTERM);
-        for (int i = 0; i < 25 && alive(pid, name); i++) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        if (alive(pid, name)) ::kill(pid, SIGKILL);
+        for (int i = 0; i < 25 && process_runs(pid, name); i++) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        if (process_runs(pid, name)) ::kill(pid, SIGKILL);
     }
     std::error_code ignored;
     fs::remove_all(dir_, ignored);

@@ -6,23 +6,46 @@
 #include <spdlog/spdlog.h>
 
 #include "commands.h"
+#include "interrupt.h"
+#include "sanlab_version.h"
 #include "state.h"
+
+namespace {
+
+// Where the arguments of the test program begin: behind `run [options] TEST`.
+int end_of_options(int argc, char **argv, const CLI::App &run) {
+    int i = 1;
+    while (i < argc && argv[i][0] == '-') i++;
+    if (i == argc || run.get_name() != argv[i]) return argc;
+    for (i++; i < argc; i++) {
+        const std::string argument = argv[i];
+        if (argument.size() < 2 || argument[0] != '-') return i + 1;
+        const CLI::Option *option = run.get_option_no_throw(argument);
+        if (option && option->get_items_expected_max() > 0) i++;
+    }
+    return argc;
+}
+
+}  // namespace
 
 int main(int argc, char **argv) {
     CLI::App app{"sanlab: a SAN (RDMA) lab without hardware"};
     app.require_subcommand(0, 1);
     bool verbose = false;
+    app.set_version_flag("--version", "sanlab " SANLAB_VERSION);
     app.add_flag("-v,--verbose", verbose, "say more on standard error");
 
     lab::UpOptions up;
     bool no_iommu = false, private_memory = false;
-    auto *up_cmd = app.add_subcommand("up", "boot micro guests, joined by a fabric; in a lab that is up, boot those that have died");
-    up_cmd->add_option("--guests", up.guests, "how many")->check(CLI::Range(1u, lab::kMostGuests))->capture_default_str();
-    up_cmd->add_option("--memory", up.memory_mib, "MiB of each guest")->check(CLI::Range(192, 16384))->capture_default_str();
+    auto *up_cmd = app.add_subcommand("up", "boot micro guests, joined by a fabric; in a lab that is up, boot those that have died and add more");
+    up_cmd->add_option("--guests", up.guests, "how many (default: 2; in a lab that is up: as many as it has)")
+        ->check(CLI::Range(1u, lab::kMostGuests));
+    up_cmd->add_option("--memory", up.memory_mib, "MiB of each guest (default: 512)")->check(CLI::Range(192, 16384));
     up_cmd->add_flag("--no-iommu", no_iommu, "quicker, but DMA to memory that the driver never locked goes unnoticed");
     up_cmd->add_flag("--private-memory", private_memory, "do not share guest memory: data is copied through the fabric's rings");
-    up_cmd->add_option("--revoke", up.revoke, "kind of NIC: key or deregister")->check(CLI::IsMember({"key", "deregister"}))->capture_default_str();
+    up_cmd->add_option("--revoke", up.revoke, "kind of NIC: key or deregister (default: key)")->check(CLI::IsMember({"key", "deregister"}));
     up_cmd->add_option("--connect", up.uri, "libvirt URI (default: a running libvirtd, else a private one)");
+    up_cmd->footer("Interrupted, it undoes what it did.");
 
     auto *down_cmd = app.add_subcommand("down", "end the lab; leaves nothing running");
 
@@ -37,7 +60,7 @@ int main(int argc, char **argv) {
     auto *run_cmd = app.add_subcommand("run", "run a test between two machines");
     run_cmd->add_option("--on", run.where, "host: two nthost processes here; vm: two guests of the lab")
         ->check(CLI::IsMember({"host", "vm"}))->capture_default_str();
-    run_cmd->add_option("--json", run.json_file, "also write the figures as JSON (- for standard output)");
+    run_cmd->add_option("--json", run.json_file, "also write the figures as JSON (-: standard output, the table goes to standard error)");
     run_cmd->add_option("--from", run.from, "guest that starts the traffic")->capture_default_str();
     run_cmd->add_option("--to", run.to, "the other guest")->capture_default_str();
     run_cmd->add_option("--timeout", run.seconds, "seconds for each program")->check(CLI::Range(1, 86400))->capture_default_str();
@@ -46,8 +69,7 @@ int main(int argc, char **argv) {
     run_cmd->add_option("test", run.test, "write_bw, read_bw, send_bw, write_lat, read_lat, send_lat, reg_lat, reg_rate, santest, or all")
         ->required()
         ->check(CLI::IsMember({"write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat", "reg_lat", "reg_rate", "santest", "all"}));
-    run_cmd->footer("What follows TEST and is not an option of sanlab goes to the test program: sanlab run write_bw -s 1M -n 1000");
-    run_cmd->prefix_command();
+    run_cmd->footer("What follows TEST goes to the test program (sanlab run write_bw -h lists its options): sanlab run write_bw -s 1M -n 1000");
 
     lab::AttachOptions attach;
     auto *attach_cmd = app.add_subcommand("attach", "give a libvirt domain of yours a SAN NIC on the lab's fabric");
@@ -62,20 +84,22 @@ int main(int argc, char **argv) {
 
     auto *doctor_cmd = app.add_subcommand("doctor", "what is missing here, and how to get it");
 
+    const int own = end_of_options(argc, argv, *run_cmd);
+    for (int i = own; i < argc; i++) run.arguments.push_back(argv[i]);
     try {
-        app.parse(argc, argv);
+        app.parse(own, argv);
     } catch (const CLI::ParseError &e) {
         return app.exit(e) ? 2 : 0;
     }
     spdlog::set_default_logger(spdlog::stderr_logger_mt("sanlab"));
     spdlog::set_pattern("sanlab: %v");
     spdlog::set_level(verbose ? spdlog::level::info : spdlog::level::warn);
-    up.iommu = !no_iommu;
-    up.share_memory = !private_memory;
+    if (no_iommu) up.iommu = false;
+    if (private_memory) up.share_memory = false;
     run.direct = !no_direct;
-    run.arguments = run_cmd->remaining();
 
     try {
+        if (*up_cmd || *down_cmd || *run_cmd) lab::catch_interrupts();
         lab::Paths paths = lab::Paths::find();
         if (*up_cmd) return lab::up(paths, up);
         if (*down_cmd) return lab::down(paths);
@@ -86,6 +110,9 @@ int main(int argc, char **argv) {
         if (*doctor_cmd) return lab::doctor(paths);
         std::fprintf(stderr, "%s", app.help().c_str());
         return 2;
+    } catch (const lab::Interrupted &i) {
+        std::fprintf(stderr, "sanlab: interrupted\n");
+        return 128 + i.signal;
     } catch (const lab::UserError &e) {
         std::fprintf(stderr, "sanlab: %s\n", e.what());
         return 2;

@@ -28,7 +28,8 @@ class HostPlace : public Place {
         socket_ = dir_ + "/fabric.sock";
         fabric_ = std::make_unique<Process>(std::vector<std::string>{paths.need_program("sanfabricd"), "--quiet", socket_},
                                             [](Stream, const std::string &line) { std::fprintf(stderr, "%s\n", line.c_str()); });
-        for (int i = 0; i < 200 && !fs::exists(socket_ + ".ctl"); i++) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        for (int i = 0; i < 200 && !fs::exists(socket_ + ".ctl"); i++)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
         if (!fs::exists(socket_ + ".ctl")) throw std::runtime_error("sanfabricd did not start");
     }
     ~HostPlace() override {
@@ -62,16 +63,22 @@ class HostPlace : public Place {
 
 class VmPlace : public Place {
   public:
-    VmPlace(const Paths &paths, unsigned from, unsigned to) {
+    VmPlace(const Paths &paths, unsigned from, unsigned to, const std::string &what) {
         auto state = LabState::load(paths.run);
         if (!state) throw UserError("no lab is up; start one with: sanlab up   (or run on this host: sanlab run --on host ...)");
         state_ = *state;
+        if (!state_.complete) throw UserError("the lab is not complete: another sanlab is starting it, or its start was cut short; sanlab up puts that right");
         for (unsigned n : {from, to})
             if (n < 1 || n > state_.guests.size())
                 throw UserError("there is no guest " + std::to_string(n) + "; the lab has 1 to " + std::to_string(state_.guests.size()));
         if (from == to) throw UserError("--from and --to name the same guest");
         guests_[0] = state_.guests[from - 1];
         guests_[1] = state_.guests[to - 1];
+        for (int i = 0; i < 2; i++) {
+            locks_[i] = std::make_unique<FileLock>(guest_lock(paths.run, guests_[i].name), what);
+            if (!locks_[i]->held())
+                throw UserError(guests_[i].name + " is busy with " + locks_[i]->holder() + "; wait for it, or take other guests: --from N --to N");
+        }
         for (int i = 0; i < 2; i++) agents_[i] = std::make_unique<Agent>(guests_[i].agent_socket, 10);
     }
     std::string ip(unsigned machine) const override { return guests_[machine].ip; }
@@ -92,12 +99,15 @@ class VmPlace : public Place {
   private:
     LabState state_;
     GuestState guests_[2];
+    std::unique_ptr<FileLock> locks_[2];
     std::unique_ptr<Agent> agents_[2];
 };
 
 }  // namespace
 
 std::unique_ptr<Place> host_place(const Paths &paths, const HostPlaceOptions &options) { return std::make_unique<HostPlace>(paths, options); }
-std::unique_ptr<Place> vm_place(const Paths &paths, unsigned from, unsigned to) { return std::make_unique<VmPlace>(paths, from, to); }
+std::unique_ptr<Place> vm_place(const Paths &paths, unsigned from, unsigned to, const std::string &what) {
+    return std::make_unique<VmPlace>(paths, from, to, what);
+}
 
 }  // namespace lab

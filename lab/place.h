@@ -30,7 +30,8 @@ struct HostPlaceOptions {
     std::string revoke = "key";
 };
 std::unique_ptr<Place> host_place(const Paths &paths, const HostPlaceOptions &options);
-// Guests `from` and `to` of the lab that is up, counted from 1. UserError when there is none.
-std::unique_ptr<Place> vm_place(const Paths &paths, unsigned from, unsigned to);
+// Guests `from` and `to` of the lab that is up, counted from 1: ours alone as long as the place lives. `what`: for others who want them.
+// UserError when there is no such guest, or when it is busy.
+std::unique_ptr<Place> vm_place(const Paths &paths, unsigned from, unsigned to, const std::string &what);
 
 }  // namespace lab

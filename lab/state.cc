@@ -33,6 +33,8 @@ std::optional<LabState> LabState::load(const std::string &run) {
         s.kvm = j.value("kvm", false);
         s.complete = j.value("complete", false);
         s.memory_mib = j.value("memory_mib", 0u);
+        s.share_memory = j.value("share_memory", true);
+        s.revoke = j.value("revoke", "key");
         s.fabric_pid = j.value("fabric_pid", 0);
         s.fabric_socket = j.value("fabric_socket", "");
         for (const json &g : j.value("guests", json::array()))
@@ -43,23 +45,40 @@ std::optional<LabState> LabState::load(const std::string &run) {
     return s;
 }
 
-LabLock::LabLock(const std::string &run) {
+FileLock::FileLock(const std::string &path, const std::string &who) {
     std::error_code ec;
-    std::filesystem::create_directories(run, ec);
-    fd_ = open((run + "/lab.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd_ < 0) throw UserError("cannot write to " + run + " (" + std::strerror(errno) + "); set SANLAB_RUN to a folder of yours");
-    if (flock(fd_, LOCK_EX | LOCK_NB) < 0) throw UserError("another sanlab is starting or ending this lab; wait for it");
+    const std::string folder = std::filesystem::path(path).parent_path();
+    std::filesystem::create_directories(folder, ec);
+    fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd_ < 0) throw UserError("cannot write to " + folder + " (" + std::strerror(errno) + "); set SANLAB_RUN to a folder of yours");
+    held_ = flock(fd_, LOCK_EX | LOCK_NB) == 0;
+    if (!held_) return;
+    const std::string text = who + " (pid " + std::to_string(getpid()) + ")";
+    if (ftruncate(fd_, 0) < 0 || pwrite(fd_, text.data(), text.size(), 0) < 0) return;  // then nobody is named
 }
 
-LabLock::~LabLock() {
+FileLock::~FileLock() {
     if (fd_ >= 0) close(fd_);
 }
+
+std::string FileLock::holder() const {
+    char text[512];
+    const ssize_t n = pread(fd_, text, sizeof text, 0);
+    return n > 0 ? std::string(text, static_cast<size_t>(n)) : "another sanlab";
+}
+
+LabLock::LabLock(const std::string &run) : file_(run + "/lab.lock", "sanlab") {
+    if (!file_.held()) throw UserError("another " + file_.holder() + " is starting or ending this lab; wait for it");
+}
+
+std::string guest_lock(const std::string &run, const std::string &guest) { return run + '/' + guest + ".lock"; }
 
 void LabState::save(const std::string &run) const {
     json guests_json = json::array();
     for (const GuestState &g : guests)
         guests_json.push_back({{"name", g.name}, {"ip", g.ip}, {"domain", g.domain}, {"agent_socket", g.agent_socket}, {"console_log", g.console_log}});
     json j = {{"uri", uri}, {"private_daemon", private_daemon}, {"iommu", iommu}, {"kvm", kvm}, {"complete", complete}, {"memory_mib", memory_mib},
+              {"share_memory", share_memory}, {"revoke", revoke},
               {"fabric_pid", fabric_pid}, {"fabric_socket", fabric_socket}, {"guests", guests_json}};
     std::string path = run + "/lab.json", part = path + ".part";
     {

@@ -26,6 +26,8 @@ struct LabState {
     bool kvm = false;
     bool complete = false;  // all guests came up once
     unsigned memory_mib = 0;
+    bool share_memory = true;
+    std::string revoke = "key";
     pid_t fabric_pid = 0;
     std::string fabric_socket;
     std::vector<GuestState> guests;
@@ -36,16 +38,33 @@ struct LabState {
     static void remove(const std::string &run);
 };
 
-// One sanlab at a time starts or ends a lab: holds RUN/lab.lock until destroyed. Throws UserError when another one does.
-class LabLock {
+// A file that one process at a time holds, until it ends however it may; the file says who that is.
+class FileLock {
   public:
-    explicit LabLock(const std::string &run);
-    ~LabLock();
-    LabLock(const LabLock &) = delete;
+    // `who`: this process, in words; its id is added. Throws UserError when the file cannot be opened.
+    FileLock(const std::string &path, const std::string &who);
+    ~FileLock();
+    FileLock(const FileLock &) = delete;
+    bool held() const { return held_; }
+    // Who has it instead.
+    std::string holder() const;
 
   private:
     int fd_ = -1;
+    bool held_ = false;
 };
+
+// One sanlab at a time starts or ends a lab. Throws UserError when another one does.
+class LabLock {
+  public:
+    explicit LabLock(const std::string &run);
+
+  private:
+    FileLock file_;
+};
+
+// One program at a time in a guest: it has the only NIC. The lock file of a guest:
+std::string guest_lock(const std::string &run, const std::string &guest);
 
 // One JSON line to sanfabricd's control socket and the line it answers. Throws when nobody answers.
 std::string ask_fabric(const std::string &socket, const std::string &request);

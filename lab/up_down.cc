@@ -13,6 +13,7 @@
 #include "domain_xml.h"
 #include "fabric.h"
 #include "hypervisor.h"
+#include "interrupt.h"
 #include "kvm.h"
 #include "progress.h"
 #include "state.h"
@@ -69,8 +70,10 @@ void take_down(const Paths &paths, const LabState &state) {
     LabState::remove(paths.run);
 }
 
+std::string counted(size_t n, const std::string &what) { return std::to_string(n) + ' ' + what + (n == 1 ? "" : "s"); }
+
 void wait_for_guests(const LabState &state, unsigned seconds) {
-    Progress progress("booting " + std::to_string(state.guests.size()) + " micro guests");
+    Progress progress("booting " + counted(state.guests.size(), "micro guest"));
     for (const GuestState &g : state.guests) {
         try {
             Agent agent(g.agent_socket, seconds);
@@ -88,35 +91,123 @@ void wait_for_guests(const LabState &state, unsigned seconds) {
 
 std::string xml_file(const Paths &paths, const GuestState &g) { return paths.run + '/' + g.name + ".xml"; }
 
-// Boots the guests of a running lab that are gone.
-int revive(const Paths &paths, LabState state, unsigned boot_seconds) {
-    auto hypervisor = Hypervisor::connect(state.uri, paths.run, state.private_daemon);
-    LabState gone = state;
-    gone.guests.clear();
-    for (const GuestState &g : state.guests) {
-        // libvirt takes a moment to notice that a hypervisor has died: what does not answer is ended.
-        try {
-            if (hypervisor->info(g.domain).state == "gone") throw std::runtime_error("gone");
-            Agent agent(g.agent_socket, 3);
-        } catch (const std::exception &) {
-            hypervisor->destroy(g.domain);
-            fs::remove(g.agent_socket);
-            gone.guests.push_back(g);
-        }
+// What all guests of the lab have in common.
+MicroGuest guest_of(const Paths &paths, const LabState &state, Hypervisor &hypervisor) {
+    MicroGuest guest;
+    guest.emulator = paths.need_program("qemu-system-x86_64");
+    guest.kernel = paths.need_micro("vmlinux");
+    guest.initramfs = paths.need_micro("initramfs");
+    guest.memory_mib = state.memory_mib;
+    guest.iommu = state.iommu;
+    guest.share_memory = state.share_memory;
+    guest.kvm = state.kvm;
+    if (state.revoke != "key") guest.nic_options = "\"revoke\":\"" + state.revoke + "\"";
+    guest.as_root = geteuid() == 0 && !state.private_daemon;
+    guest.secmodels = hypervisor.capabilities();
+    guest.fabric = state.fabric_socket;
+    return guest;
+}
+
+// The next guest. The state names it before it is started, so that whoever ends the lab finds it.
+void add_guest(const Paths &paths, LabState &state, MicroGuest guest, Hypervisor &hypervisor) {
+    throw_if_interrupted();
+    const unsigned number = static_cast<unsigned>(state.guests.size()) + 1;
+    GuestState g;
+    g.name = lab_guest_name(number);
+    g.ip = lab_guest_ip(number);
+    g.domain = "sanlab-" + g.name;
+    g.agent_socket = paths.run + '/' + g.name + ".agent";
+    g.console_log = paths.run + '/' + g.name + ".console";
+    fs::remove(g.console_log);
+    guest.domain = g.domain;
+    guest.nic_name = g.name;
+    guest.ip = g.ip;
+    guest.agent_socket = g.agent_socket;
+    guest.console_log = g.console_log;
+    state.guests.push_back(g);
+    state.save(paths.run);
+    const std::string xml = domain_xml(guest);
+    std::ofstream(xml_file(paths, g)) << xml;
+    hypervisor.create(xml);
+}
+
+void add_guests(const Paths &paths, LabState &state, unsigned wanted, Hypervisor &hypervisor) {
+    // The first time, libvirt asks the emulator what it can do.
+    Progress progress("starting " + counted(wanted - state.guests.size(), "virtual machine"));
+    const MicroGuest guest = guest_of(paths, state, hypervisor);
+    while (state.guests.size() < wanted) add_guest(paths, state, guest, hypervisor);
+}
+
+// libvirt takes a moment to notice that a hypervisor has died: what does not answer is gone. Who runs a test in it knows better.
+bool guest_lives(const Paths &paths, const GuestState &g, Hypervisor &hypervisor) {
+    if (hypervisor.info(g.domain).state == "gone") return false;
+    if (const FileLock lock(guest_lock(paths.run, g.name), "sanlab up"); !lock.held()) return true;
+    try {
+        Agent agent(g.agent_socket, 3);
+        return true;
+    } catch (const std::exception &) {
+        return false;
     }
+}
+
+// Options that differ from what the lab was started with: they would need another lab.
+void name_what_stays(const LabState &state, const UpOptions &options) {
+    std::string kept;
+    auto keep = [&](bool differs, const std::string &what) {
+        if (differs) kept += (kept.empty() ? "" : ", ") + what;
+    };
+    keep(options.memory_mib.value_or(state.memory_mib) != state.memory_mib, "memory of " + std::to_string(state.memory_mib) + " MiB");
+    keep(options.iommu.value_or(state.iommu) != state.iommu, "a checking IOMMU");
+    keep(options.share_memory.value_or(state.share_memory) != state.share_memory, "shared memory");
+    keep(options.revoke.value_or(state.revoke) != state.revoke, "revoke=" + state.revoke);
+    keep(!options.uri.empty() && options.uri != state.uri, "libvirt " + state.uri);
+    if (!kept.empty()) spdlog::warn("the lab that is up keeps {}; for something else: sanlab down, then sanlab up", kept);
+}
+
+// A lab that is up: boots the guests that are gone, and adds more. Whatever fails leaves the lab as it was.
+int join(const Paths &paths, LabState state, const UpOptions &options) {
+    const size_t had = state.guests.size(), wanted = options.guests.value_or(static_cast<unsigned>(had));
+    if (wanted < had)
+        throw UserError("--guests " + std::to_string(wanted) + ": the lab that is up has " + std::to_string(had) +
+                        " guests; for fewer: sanlab down, then sanlab up --guests " + std::to_string(wanted));
+    name_what_stays(state, options);
+    auto hypervisor = Hypervisor::connect(state.uri, paths.run, state.private_daemon);
+    LabState booting = state;
+    booting.guests.clear();
+    for (const GuestState &g : state.guests) {
+        throw_if_interrupted();
+        if (guest_lives(paths, g, *hypervisor)) continue;
+        hypervisor->destroy(g.domain);
+        fs::remove(g.agent_socket);
+        booting.guests.push_back(g);
+    }
+    const size_t gone = booting.guests.size();
     if (!running_fabric(paths)) {
         state.fabric_pid = start_fabric(paths);
         state.save(paths.run);
         std::printf("sanfabricd was gone; started a new one\n");
     }
-    for (const GuestState &g : gone.guests) {
-        std::ifstream in(xml_file(paths, g));
-        std::string xml((std::istreambuf_iterator<char>(in)), {});
-        if (xml.empty()) throw std::runtime_error("cannot read " + xml_file(paths, g) + "; end this lab with: sanlab down");
-        hypervisor->create(xml);
+    try {
+        for (const GuestState &g : booting.guests) {
+            throw_if_interrupted();
+            std::ifstream in(xml_file(paths, g));
+            std::string xml((std::istreambuf_iterator<char>(in)), {});
+            if (xml.empty()) throw std::runtime_error("cannot read " + xml_file(paths, g) + "; end this lab with: sanlab down");
+            hypervisor->create(xml);
+        }
+        if (wanted > had) add_guests(paths, state, static_cast<unsigned>(wanted), *hypervisor);
+        booting.guests.insert(booting.guests.end(), state.guests.begin() + static_cast<ptrdiff_t>(had), state.guests.end());
+        if (!booting.guests.empty()) wait_for_guests(booting, options.boot_seconds);
+    } catch (...) {
+        for (size_t i = had; i < state.guests.size(); i++) booting.guests.push_back(state.guests[i]);
+        for (const GuestState &g : booting.guests) hypervisor->destroy(g.domain);
+        state.guests.resize(had);
+        state.save(paths.run);
+        throw;
     }
-    if (!gone.guests.empty()) wait_for_guests(gone, boot_seconds);
-    std::printf("the lab is up; %zu of %zu guests had to be booted\n", gone.guests.size(), state.guests.size());
+    std::printf("the lab is up; %zu of %zu guests had to be booted", gone, had);
+    if (wanted > had) std::printf(", %zu joined", wanted - had);
+    std::printf("\n");
     return 0;
 }
 
@@ -127,73 +218,48 @@ int up(const Paths &paths, const UpOptions &options) {
     if (paths.run.size() > 70) throw UserError("the folder " + paths.run + " has a name of more than 70 characters; set SANLAB_RUN to a shorter one");
     LabLock lock(paths.run);
     if (auto state = LabState::load(paths.run)) {
-        if (state->complete) return revive(paths, *state, options.boot_seconds);
+        if (state->complete) return join(paths, *state, options);
         std::printf("a lab was left unfinished; starting anew\n");
         take_down(paths, *state);
     }
     if (!options.uri.empty()) Hypervisor::connect(options.uri, paths.run, false);  // what the user named is checked first
-    std::string emulator = paths.need_program("qemu-system-x86_64");
-    MicroGuest guest;
-    guest.emulator = emulator;
-    guest.kernel = paths.need_micro("vmlinux");
-    guest.initramfs = paths.need_micro("initramfs");
-    guest.memory_mib = options.memory_mib;
-    guest.iommu = options.iommu;
-    guest.share_memory = options.share_memory;
-    if (options.revoke != "key") guest.nic_options = "\"revoke\":\"" + options.revoke + "\"";
+    paths.need_program("qemu-system-x86_64");
+    for (const char *file : {"vmlinux", "initramfs"}) paths.need_micro(file);
     fs::create_directories(paths.run);
 
     LabState state;
-    state.iommu = options.iommu;
-    state.memory_mib = options.memory_mib;
+    state.iommu = options.iommu.value_or(true);
+    state.share_memory = options.share_memory.value_or(true);
+    state.memory_mib = options.memory_mib.value_or(UpOptions::kMemoryMib);
+    state.revoke = options.revoke.value_or("key");
     std::string why;
-    state.kvm = guest.kvm = kvm_works(&why);
-    if (!guest.kvm) spdlog::info("guests run under TCG: {}", why);
+    state.kvm = kvm_works(&why);
+    if (!state.kvm) spdlog::info("guests run under TCG: {}", why);
     try {
         auto hypervisor = Hypervisor::connect(options.uri, paths.run, true);
         state.uri = hypervisor->uri();
         state.private_daemon = hypervisor->is_private();
         state.save(paths.run);
-        std::string caps = hypervisor->capabilities();
-        guest.as_root = geteuid() == 0 && !state.private_daemon;
-        guest.secmodels = caps;
         state.fabric_socket = fabric_socket(paths);
         state.fabric_pid = start_fabric(paths);
         state.save(paths.run);
-        guest.fabric = state.fabric_socket;
-        for (unsigned i = 1; i <= options.guests; i++) {
-            GuestState g;
-            g.name = lab_guest_name(i);
-            g.ip = lab_guest_ip(i);
-            g.domain = "sanlab-" + g.name;
-            g.agent_socket = paths.run + '/' + g.name + ".agent";
-            g.console_log = paths.run + '/' + g.name + ".console";
-            fs::remove(g.console_log);
-            guest.domain = g.domain;
-            guest.nic_name = g.name;
-            guest.ip = g.ip;
-            guest.agent_socket = g.agent_socket;
-            guest.console_log = g.console_log;
-            state.guests.push_back(g);
-            state.save(paths.run);
-            std::string xml = domain_xml(guest);
-            std::ofstream(xml_file(paths, g)) << xml;
-            hypervisor->create(xml);
-        }
+        add_guests(paths, state, options.guests.value_or(UpOptions::kGuests), *hypervisor);
         wait_for_guests(state, options.boot_seconds);
+        throw_if_interrupted();
         state.complete = true;
         state.save(paths.run);
     } catch (...) {
         take_down(paths, state);
         throw;
     }
-    std::printf("%u guests are up:", options.guests);
+    std::printf("%zu guests are up:", state.guests.size());
     for (const GuestState &g : state.guests) std::printf(" %s (%s)", g.name.c_str(), g.ip.c_str());
     std::printf("\n");
     return 0;
 }
 
 int down(const Paths &paths) {
+    finish_despite_interrupts();  // half a lab helps nobody
     LabLock lock(paths.run);
     std::optional<LabState> state;
     try {

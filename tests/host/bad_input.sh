@@ -12,6 +12,11 @@ refuses "number of guests out of range" 2 "99" "$sanlab" up --guests 99
 refuses "bad size" 2 "1 to 1G" "$sanlab" run --on host write_bw -s 0
 refuses "bad depth" 2 "1 to 4096" "$sanlab" run --on host write_bw -t 99999
 refuses "libvirt that is not there" 2 "nosuch" "$sanlab" up --connect nosuch:///system
+refuses "a file for the figures that cannot be written is refused before the run" 2 "--json /nonexistent/j: No such file" \
+  "$sanlab" run --on host --json /nonexistent/j write_bw
+refuses "a folder for the figures" 2 "Is a directory" "$sanlab" run --on host --json "$work" write_bw
+refuses "figures of santest" 2 "santest has no figures" "$sanlab" run --on host --json - santest
+refuses "an option of sanlab behind the test" 2 "--json is an option of sanlab run: it stands before write_bw" "$sanlab" run --on host write_bw --json=-
 refuses "socket path too long" 2 "1 to 107 characters" "$top/out/linux/sanfabricd" "/tmp/$(printf 'x%.0s' {1..200})"
 refuses "socket in a folder that does not exist" 2 "/nonexistent/s" "$top/out/linux/sanfabricd" /nonexistent/s
 refuses "unknown part to build" 2 "unknown part 'qemo'" "$top/scripts/build" qemo

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Sourced by the shell tests: one "ok NAME" or "not ok NAME" line for each check, then the total.
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-sanlab=${SANLAB_OUT:-$top/out}/linux/sanlab
+out=${SANLAB_OUT:-$top/out}
+sanlab=$out/linux/sanlab
 passed=0 failed=0 skipped=0
 work=$(mktemp -d /tmp/sanlab-test-XXXXXX)
 
@@ -21,6 +22,17 @@ refuses() {
   got=$?
   if [ $got -eq "$status" ] && grep -qF -- "$text" "$work/out"; then ok "$name"
   else not_ok "$name: status $got (expected $status), wanted: $text"; tail -n 10 "$work/out" | sed 's/^/    /'; fi
+}
+# eventually COMMAND...: waits until it succeeds, for 20 s at most.
+eventually() {
+  local _
+  for _ in $(seq 400); do "$@" >/dev/null 2>&1 && return 0; sleep 0.05; done
+  return 1
+}
+# interrupted PID: sends ^C to a program of ours in the background and gives the status that it ends with.
+interrupted() {
+  kill -INT "$1"
+  wait "$1"
 }
 summary() {
   rm -rf "$work"
