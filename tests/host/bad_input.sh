@@ -22,6 +22,13 @@ refuses "socket in a folder that does not exist" 2 "/nonexistent/s" "$top/out/li
 refuses "unknown part to build" 2 "unknown part 'qemo'" "$top/scripts/build" qemo
 refuses "unknown tier to test" 2 "unknown tier 'unti'" "$top/scripts/test" unti
 refuses "demo with an unknown option" 2 "--jsno" "$top/scripts/demo" --jsno
+for script in setup build build-qemu sign demo test bench conformance; do
+  refuses "$script with an unknown option" 2 "--frobnicate" "$top/scripts/$script" --frobnicate
+  for help in -h --help; do
+    check "$script $help says how to use it" bash -c "'$top/scripts/$script' $help >'$work/help' && grep -q 'scripts/$script' '$work/help' && ! grep -q '^#' '$work/help'"
+  done
+done
+refuses "an option without its value" 2 "--json takes a file name" "$top/scripts/demo" --json
 check "status without a lab says how to start one" bash -c "'$sanlab' status | grep -q 'sanlab up'"
 check "down without a lab is fine" "$sanlab" down
 if pgrep -f "$work" >/dev/null; then not_ok "something was left running"; else ok "nothing is left running"; fi
