@@ -323,8 +323,8 @@ PAIR(147, "No system call on the fast path: posting, polling, and a cached regis
     CONNECTED_WITH(65536);
     const RemoteBuffer target = t.take();
     DWORD bytes;
+    Operation ops[4];
     auto all = [&]() -> int {
-        Operation ops[4];
         for (Operation &op : ops) op.prepare(false);
         const Piece out = m.piece(0, 4096), in = m.piece(8192, 4096);
         int error = s.recv(ops[0], &in, 1);

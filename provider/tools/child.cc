@@ -166,7 +166,8 @@ bool Child::ask(Message &message, uint32_t timeout_ms) {
     if (!process_.hProcess || !put(name, message)) return false;
     SetEvent(go_);
     if (message.verb == die) return ended();
-    if (WaitForSingleObject(done_, timeout_ms + patience_ms) != WAIT_OBJECT_0) return false;
+    HANDLE either[] = {done_, process_.hProcess}; // a child that has ended does not answer
+    if (WaitForMultipleObjects(2, either, FALSE, timeout_ms + patience_ms) != WAIT_OBJECT_0) return false;
     return get(name, message);
 }
 

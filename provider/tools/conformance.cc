@@ -157,8 +157,11 @@ namespace {
 template <typename Post> int now(Socket &s, DWORD &bytes, Post post) {
     Operation op;
     op.prepare(false);
-    const int error = post(op);
-    return error ? error : s.wait(op, bytes, patience_ms);
+    int error = post(op);
+    if (!error) error = s.wait(op, bytes, patience_ms);
+    // Still pending, it would end when `op` is no more: closing ends it now.
+    if (error == WSAETIMEDOUT && !op.finished()) s.close();
+    return error;
 }
 } // namespace
 

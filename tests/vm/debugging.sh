@@ -5,7 +5,6 @@
 # shellcheck source=tests/host/lib.sh
 . "$(dirname "$0")/../host/lib.sh"
 export SANLAB_RUN=$work/run
-out=${SANLAB_OUT:-$top/out}
 cd "$top" || exit 1
 if ! command -v gdb >/dev/null || ! command -v virsh >/dev/null; then
   echo "skip debugging in a guest: gdb or virsh is not installed (scripts/setup)"
@@ -13,7 +12,7 @@ if ! command -v gdb >/dev/null || ! command -v virsh >/dev/null; then
   summary
   exit
 fi
-trap '"$out/linux/sanlab" down >/dev/null 2>&1; rm -rf "$work"' EXIT
+trap '"$out/linux/sanlab" down >/dev/null 2>&1' EXIT
 check "two guests boot" timeout 120 "$out/linux/sanlab" up
 uri=$("$out/linux/sanlab" status | sed -nE 's/^libvirt ([^ ]+) .*/\1/p')
 port=$((20000 + $$ % 10000))
@@ -41,4 +40,5 @@ for frame in ("sanproxy::dispatch_cleanup", "nth::call_driver", "CloseHandle", "
 P
 }
 check "it stops in driver and provider, with whole backtraces" stops
+"$out/linux/sanlab" down >/dev/null 2>&1
 summary
