@@ -6,7 +6,7 @@
 #   tests/host/sweep.sh [KIND]...
 # Kinds: pool, lock, secure, map, contiguous (driver); access (a user-memory access of the driver raises STATUS_ACCESS_VIOLATION);
 # heap, event, thread (provider); command (the NIC fails an admin command); silence (the NIC never answers it).
-# SANLAB_SWEEP_SECONDS (12): for each kind; what does not fit is stepped over evenly. SANLAB_SWEEP=all: every call, without a limit.
+# SANLAB_SWEEP_SECONDS (12): for each kind; as many calls as fit, spread over the run. SANLAB_SWEEP=all: every call, without a limit.
 # SANLAB_SWEEP_SHARD=I/N: with all, only every Nth call, from the Ith on (0 to N-1): for several machines.
 # shellcheck source=tests/host/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,7 +16,6 @@ kinds=("$@")
 for kind in "${kinds[@]}"; do
   [[ " ${all[*]} " == *" $kind "* ]] || { echo "sweep: unknown kind '$kind' (accepted: ${all[*]})" >&2; exit 2; }
 done
-out=${SANLAB_OUT:-$top/out}
 budget=${SANLAB_SWEEP_SECONDS:-12}
 shard=${SANLAB_SWEEP_SHARD:-0/1}
 [[ $shard =~ ^([0-9]+)/([0-9]+)$ ]] && [ "${BASH_REMATCH[1]}" -lt "${BASH_REMATCH[2]}" ] ||
@@ -25,7 +24,7 @@ first=${BASH_REMATCH[1]} stride=${BASH_REMATCH[2]}
 "$out/linux/sanfabricd" --quiet "$work/fabric" >"$work/fabric.log" 2>&1 &
 manager=$!
 trap 'kill $manager 2>/dev/null' EXIT
-for _ in $(seq 100); do [ -S "$work/fabric" ] && break; sleep 0.05; done
+eventually test -S "$work/fabric"
 
 machine() { # number, device's options, nthost options --, program's arguments; in a subshell, so that killing that ends the machine
   local n=$1 device=$2
@@ -73,23 +72,39 @@ try() { # kind, number: 0 fine, 1 not; `reached` says whether the call came, `ca
   elif [ "$failed" -gt "$(tolerated "$kind")" ]; then problem "$failed rules fail"; return; fi
   return 0
 }
+# The numbers to try: with `all` each one (of this shard); else spread evenly over the run, whenever the time is over.
+numbers() { # how many calls there are
+  python3 - "$1" "${SANLAB_SWEEP:-}" "$first" "$stride" <<'P'
+import sys
+calls, every, first, stride = int(sys.argv[1]), sys.argv[2] == "all", int(sys.argv[3]), int(sys.argv[4])
+if every:
+    print(*range(first + 1, calls + 1, stride))
+else:
+    seen = []
+    for k in range(1, 200):
+        # k with its binary digits mirrored behind the point: 1/2, 1/4, 3/4, 1/8...
+        n = 1 + int(calls * int(bin(k)[:1:-1], 2) / 2 ** (len(bin(k)) - 2))
+        if n not in seen: seen.append(n)
+    print(1, *seen)
+P
+}
+least=3 # runs for each kind, however slow the machine is
 for kind in "${kinds[@]}"; do
-  # How many calls there are: a run that reaches none.
-  calls=0 lost=0 tried=0 bad=0 reached=1 began=$SECONDS
-  try "$kind" 1000000000 || { not_ok "$kind: santest without a failure"; tail -n 12 "$work/client.log" | sed 's/^/    /'; continue; }
-  if [ "$calls" -eq 0 ]; then # the device does not count for us: as far as it goes
-    case $kind in command | silence) calls=100000 ;; *) not_ok "$kind: santest comes to no such call"; continue ;; esac
-  fi
-  n=$((first + 1)) reached=1
-  while [ $reached -eq 1 ] && [ "$n" -le "$((calls + calls / 4))" ]; do
-    spent=$((SECONDS - began))
-    [ "${SANLAB_SWEEP:-}" = all ] || [ $spent -lt "$budget" ] || break
-    try "$kind" $n || { not_ok "$kind $n of the run fails"; tail -n 14 "$work/client.log" | grep -v ' pass$' | sed 's/^/    /'; bad=1; break; }
-    tried=$((tried + 1))
+  # How many calls there are: a run that reaches none. The device does not count for us.
+  calls=0 lost=0 tried=0 came=0 bad=0 began=$SECONDS
+  case $kind in
+    command | silence) calls=1750 ;;
+    *)
+      try "$kind" 1000000000 || { not_ok "$kind: santest without a failure"; tail -n 12 "$work/client.log" | sed 's/^/    /'; continue; }
+      [ "$calls" -gt 0 ] || { not_ok "$kind: santest comes to no such call"; continue; } ;;
+  esac
+  for n in $(numbers "$calls"); do
+    [ "${SANLAB_SWEEP:-}" = all ] || [ $tried -lt $least ] || [ $((SECONDS - began)) -lt "$budget" ] || break
+    try "$kind" "$n" || { not_ok "$kind $n of the run fails"; tail -n 14 "$work/client.log" | grep -v ' pass$' | sed 's/^/    /'; bad=1; break; }
+    tried=$((tried + 1)) came=$((came + reached))
     [ $((tried % 50)) -ne 0 ] || echo "  $kind: $tried runs, at call $n"
-    if [ "${SANLAB_SWEEP:-}" = all ]; then n=$((n + stride)); else n=$((n + 1 + n / 3)); fi
   done
-  [ $bad -eq 1 ] ||
-    ok "$kind: $tried runs, each with a call that fails, up to call $n$([ $reached -eq 1 ] && echo ' (out of time)')$([ $lost -gt 0 ] && echo ", $lost of them ended the conversation with the partner")"
+  [ $bad -eq 1 ] || [ $came -gt 0 ] || { not_ok "$kind: none of $tried calls came"; bad=1; }
+  [ $bad -eq 1 ] || ok "$kind: $came calls of $calls fail, each in a run of its own$([ $lost -gt 0 ] && echo "; $lost of them end the conversation with the partner")"
 done
 summary
