@@ -26,6 +26,14 @@ void attach(Operation &op, const Registration &r, uint64_t start, uint32_t lengt
     ++op.sges;
 }
 
+// This operation is the one whose completion ends what the switch has asked for.
+void carry(Operation &op, WSAOVERLAPPED *overlapped, DWORD flags, uint64_t total) {
+    op.overlapped = overlapped;
+    op.notified = !(reinterpret_cast<uintptr_t>(overlapped->hEvent) & 1);
+    op.bytes = static_cast<uint32_t>(total);
+    op.flags = flags;
+}
+
 // One message or one receive. `right`: what the NIC does with the memory, MEM_READ or MEM_WRITE.
 int post_message(Socket &s, Ring &ring, uint8_t opcode, uint32_t right, LPWSABUF buffers, DWORD count, DWORD flags,
                  LPWSAOVERLAPPED overlapped) {
@@ -36,9 +44,6 @@ int post_message(Socket &s, Ring &ring, uint8_t opcode, uint32_t right, LPWSABUF
     Operation *op = operation_new(s);
     if (!op) return WSAENOBUFS;
     op->opcode = opcode;
-    op->flags = flags;
-    op->overlapped = overlapped;
-    op->notified = !(reinterpret_cast<uintptr_t>(overlapped->hEvent) & 1);
     uint64_t total = 0;
     int error = 0;
     for (DWORD i = 0; i < count && !error; ++i) {
@@ -58,7 +63,7 @@ int post_message(Socket &s, Ring &ring, uint8_t opcode, uint32_t right, LPWSABUF
         operation_free(s, op);
         return error;
     }
-    op->bytes = static_cast<uint32_t>(total);
+    carry(*op, overlapped, flags, total);
     if (opcode == SNIC_WR_SEND && s.read_unfenced) {
         // The peer may take the message as leave to withdraw the buffer that is being read.
         op->wqe_flags |= SNIC_WQE_FENCE;
@@ -72,6 +77,17 @@ int post_message(Socket &s, Ring &ring, uint8_t opcode, uint32_t right, LPWSABUF
 
 void free_chain(Socket &s, Queue<Operation> &chain) {
     while (Operation *op = chain.pop()) operation_free(s, op);
+}
+
+// nullptr: no memory.
+Operation *add_piece(Socket &s, Queue<Operation> &chain, uint8_t opcode, const Descriptor &target, uint64_t offset) {
+    Operation *op = operation_new(s);
+    if (!op) return nullptr;
+    op->opcode = opcode;
+    op->remote_va = target.va + offset;
+    op->rkey = target.key;
+    chain.push(op);
+    return op;
 }
 
 // Cuts the buffers into operations of at most max_sge pieces. 0 or a Winsock error.
@@ -88,24 +104,14 @@ int build_rdma(Socket &s, Queue<Operation> &chain, uint8_t opcode, LPWSABUFEX bu
         if (!r || r->remote || start < r->first || last > r->last || last < start) return WSAEINVAL;
         if (!r->entry->usable() || !(r->entry->rights() & right)) return WSAEFAULT;
         if (!op || op->sges == max_sge) {
-            op = operation_new(s);
+            op = add_piece(s, chain, opcode, target, offset);
             if (!op) return WSAENOBUFS;
-            op->opcode = opcode;
-            op->remote_va = target.va + offset;
-            op->rkey = target.key;
-            chain.push(op);
         }
         attach(*op, *r, start, buffers[i].len);
         offset += buffers[i].len;
     }
-    if (chain.empty()) { // nothing to move: still an operation that completes
-        op = operation_new(s);
-        if (!op) return WSAENOBUFS;
-        op->opcode = opcode;
-        op->remote_va = target.va + offset;
-        op->rkey = target.key;
-        chain.push(op);
-    }
+    // Nothing to move: still an operation that completes.
+    if (chain.empty() && !add_piece(s, chain, opcode, target, offset)) return WSAENOBUFS;
     return 0;
 }
 
@@ -134,10 +140,7 @@ int post_rdma(Socket &s, uint8_t opcode, LPWSABUFEX buffers, DWORD count, const 
     begin_overlapped(overlapped);
     while (Operation *op = chain.pop()) {
         if (chain.empty()) { // the last piece stands for all: they complete in order, and an error flushes what follows
-            op->overlapped = overlapped;
-            op->notified = !(reinterpret_cast<uintptr_t>(overlapped->hEvent) & 1);
-            op->bytes = static_cast<uint32_t>(total);
-            op->flags = flags;
+            carry(*op, overlapped, flags, total);
         }
         post(s, s.sq, op);
     }

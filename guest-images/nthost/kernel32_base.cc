@@ -324,25 +324,20 @@ DWORD NTAPI GetTimeZoneInformation(void *out) {
     memset(out, 0, 172);
     return 0;
 }
-BOOL NTAPI GetProcessTimes(HANDLE, uint64_t *create, uint64_t *exit, uint64_t *kernel, uint64_t *user) {
+// All of it as user time: nthost's kernel is a part of the process.
+BOOL used_time(clockid_t clock, uint64_t *create, uint64_t *exit, uint64_t *kernel, uint64_t *user) {
     timespec ts;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    clock_gettime(clock, &ts);
     uint64_t zero = 0, v = uint64_t(ts.tv_sec) * 10000000 + ts.tv_nsec / 100;
-    memcpy(create, &zero, 8);
-    memcpy(exit, &zero, 8);
-    memcpy(kernel, &zero, 8);
+    for (uint64_t *none : {create, exit, kernel}) memcpy(none, &zero, 8);
     memcpy(user, &v, 8);
     return 1;
 }
+BOOL NTAPI GetProcessTimes(HANDLE, uint64_t *create, uint64_t *exit, uint64_t *kernel, uint64_t *user) {
+    return used_time(CLOCK_PROCESS_CPUTIME_ID, create, exit, kernel, user);
+}
 BOOL NTAPI GetThreadTimes(HANDLE, uint64_t *create, uint64_t *exit, uint64_t *kernel, uint64_t *user) {
-    timespec ts;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-    uint64_t zero = 0, v = uint64_t(ts.tv_sec) * 10000000 + ts.tv_nsec / 100;
-    memcpy(create, &zero, 8);
-    memcpy(exit, &zero, 8);
-    memcpy(kernel, &zero, 8);
-    memcpy(user, &v, 8);
-    return 1;
+    return used_time(CLOCK_THREAD_CPUTIME_ID, create, exit, kernel, user);
 }
 BOOL NTAPI GetSystemTimeAdjustment(DWORD *adjustment, DWORD *increment, BOOL *disabled) {
     *adjustment = *increment = 156250;
