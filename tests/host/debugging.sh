@@ -4,7 +4,6 @@
 # bugcheck and where it happened, a failing call and a failing seed that come again.
 # shellcheck source=tests/host/lib.sh
 . "$(dirname "$0")/lib.sh"
-out=${SANLAB_OUT:-$top/out}
 cd "$top" || exit 1
 if ! command -v gdb >/dev/null; then
   echo "skip debugging: gdb is not installed (scripts/setup)"

@@ -29,6 +29,18 @@ eventually() {
   for _ in $(seq 400); do "$@" >/dev/null 2>&1 && return 0; sleep 0.05; done
   return 1
 }
+# ask SOCKET EXPRESSION: what a Python expression makes of the status d of the manager at that socket.
+ask() {
+  python3 - "$1.ctl" "$2" <<'PY'
+import json, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.sendall(b'{"cmd":"status"}\n')
+d = json.loads(s.makefile().readline())
+print(eval(sys.argv[2]))
+PY
+}
+status_is() { [ "$(ask "$1" "$2" 2>/dev/null)" = True ]; } # socket, expression
 # interrupted PID: sends ^C to a program of ours in the background and gives the status that it ends with.
 interrupted() {
   kill -INT "$1"

@@ -4,11 +4,10 @@
 # goes on to its end, the peer notices, and nothing is left behind (nthost looks for it).
 # shellcheck source=tests/host/lib.sh
 . "$(dirname "$0")/lib.sh"
-out=${SANLAB_OUT:-$top/out}
 "$out/linux/sanfabricd" --quiet "$work/fabric" >"$work/fabric.log" 2>&1 &
 manager=$!
 trap 'kill $manager 2>/dev/null' EXIT
-for _ in $(seq 100); do [ -S "$work/fabric" ] && break; sleep 0.05; done
+eventually test -S "$work/fabric"
 
 machine() { # number, device's options, nthost's --, program...
   local n=$1 device=$2

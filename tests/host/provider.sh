@@ -3,10 +3,9 @@
 # The real driver, provider and tools in nthost, over a real fabric: what they import; conformance on every kind of NIC; all
 # traffic tests; processes and machines that die; several processes on one machine; failing calls.
 #   tests/host/provider.sh [DIRECTORY with nthost and sanfabricd] [DIRECTORY with the PE files]
-set -uo pipefail
-top=$(cd "$(dirname "$0")/../.." && pwd)
-linux=${1:-$top/out/linux} pe=${2:-$top/out/windows}
-work=$(mktemp -d)
+# shellcheck source=tests/host/lib.sh
+. "$(dirname "$0")/lib.sh"
+linux=${1:-$out/linux} pe=${2:-$out/windows}
 manager=
 cleanup() {
   [ -n "$manager" ] && kill "$manager" 2>/dev/null
@@ -14,23 +13,19 @@ cleanup() {
 }
 trap cleanup EXIT
 
-passed=0 failed=0
 verdict() { # status, name, log...
   local status=$1 name=$2
   shift 2
-  if [ "$status" -eq 0 ]; then
-    echo "ok $name"
-    passed=$((passed + 1))
+  if [ "$status" -eq 0 ]; then ok "$name"
   else
-    echo "not ok $name"
-    failed=$((failed + 1))
+    not_ok "$name"
     for log in "$@"; do sed "s|^|  ${log##*/}: |" "$log" | grep -v ' pass$' | tail -n 15; done
   fi
 }
 
 "$linux/sanfabricd" --quiet "$work/fabric" >"$work/fabric.log" 2>&1 &
 manager=$!
-for _ in $(seq 100); do [ -S "$work/fabric" ] && break; sleep 0.05; done
+eventually test -S "$work/fabric.ctl"
 
 device='' extra=()
 machine() { # number, program, arguments: one computer, until its program ends
@@ -83,10 +78,9 @@ verdict $? "a process that dies leaves nothing behind, and resets its peer" "$wo
 # A machine that dies during traffic: the peer's operations end in time.
 machine 2 sanperf.exe write_bw >"$work/server.log" 2>&1 &
 server=$!
-sleep 0.5
 machine 1 sanperf.exe write_bw --size=1M --iters=10000000 10.0.0.2 >"$work/client.log" 2>&1 &
 client=$!
-sleep 1.5
+eventually status_is "$work/fabric" "any(n['tx_bytes'] > 1 << 26 for n in d['nics'])"
 victim=$(pgrep -f "fabric=$work/fabric,ip=10.0.0.2" | head -n 1)
 kill -KILL "$victim"
 begin=$(date +%s%N)
@@ -123,5 +117,4 @@ for kind in pool lock secure map contiguous; do
   verdict $bad "failing now and then: $kind" "$work/client.log" "$work/server.log"
 done
 
-echo "$passed passed, $failed failed, 0 skipped"
-[ $failed -eq 0 ]
+summary

@@ -4,12 +4,11 @@
 # rule; scripts/conformance takes these lines.
 # shellcheck source=tests/host/lib.sh
 . "$(dirname "$0")/lib.sh"
-out=${SANLAB_OUT:-$top/out}
 driver=$out/windows/sanproxy.sys
 "$out/linux/sanfabricd" --quiet "$work/fabric" >"$work/fabric.log" 2>&1 &
 manager=$!
 trap 'kill $manager 2>/dev/null' EXIT
-for _ in $(seq 100); do [ -S "$work/fabric" ] && break; sleep 0.05; done
+eventually test -S "$work/fabric"
 
 machine() { # number, nthost's options --, santest's
   local n=$1

@@ -6,7 +6,6 @@
 #   tests/host/sanctl.sh rules    only as far as the rules about installation
 # shellcheck source=tests/host/lib.sh
 . "$(dirname "$0")/lib.sh"
-out=${SANLAB_OUT:-$top/out}
 m=$work/machine.json win=$work/windows src=$work/source old=$work/older
 id='{5A4E1A60-7C1B-4E0D-9B52-3C8D0E5F7A11}'
 fail=()

@@ -3,7 +3,7 @@
 # Two managers joined by a trunk over loopback, a machine at each: conformance and all traffic through it; a trunk that breaks.
 # shellcheck source=tests/host/lib.sh
 . "$(dirname "$0")/lib.sh"
-linux=$top/out/linux pe=$top/out/windows
+linux=$out/linux pe=$out/windows
 started=()
 cleanup() {
   for pid in "${started[@]}"; do kill -KILL "$pid" 2>/dev/null; done
@@ -16,22 +16,9 @@ manager() { # name, options: starts a manager, waits for its socket
   shift
   "$linux/sanfabricd" "$work/$name" --trunk-secret "$work/secret" "$@" >"$work/$name.log" 2>&1 &
   started+=($!)
-  for _ in $(seq 200); do [ -S "$work/$name.ctl" ] && return; sleep 0.05; done
+  eventually test -S "$work/$name.ctl"
 }
-ask() { # manager, a Python expression on its status d
-  python3 - "$work/$1.ctl" "$2" <<'PY'
-import json, socket, sys
-s = socket.socket(socket.AF_UNIX)
-s.connect(sys.argv[1])
-s.sendall(b'{"cmd":"status"}\n')
-d = json.loads(s.makefile().readline())
-print(eval(sys.argv[2]))
-PY
-}
-until_true() { # manager, expression
-  for _ in $(seq 400); do [ "$(ask "$1" "$2" 2>/dev/null)" = True ] && return 0; sleep 0.05; done
-  return 1
-}
+until_true() { eventually status_is "$work/$1" "$2"; } # manager, expression on its status d
 machine() { # manager, number, program, arguments
   local fabric=$1 n=$2 program=$3
   shift 3
@@ -52,7 +39,7 @@ pair() { # name, program, its server's arguments, --, the client's
 
 printf 'sixteen bytes and some more\n' >"$work/secret"
 manager a --trunk-listen 127.0.0.1:0
-address=$(ask a "[t['address'] for t in d['trunks'] if t['state'] == 'listening'][0]")
+address=$(ask "$work/a" "[t['address'] for t in d['trunks'] if t['state'] == 'listening'][0]")
 manager b --trunk-join "$address"
 b_pid=${started[-1]}
 check "the trunk comes up" until_true b "d['trunks'][0]['state'] == 'up'"
