@@ -30,7 +30,7 @@ TEST(PagePool, NeverHandsOutBusAddressZeroNorThePoolsFirstPage) {
     for (int i = 0; i < 63; i++) {
         auto p = pool.allocate(1);
         ASSERT_TRUE(p);
-        EXPECT_GT(pool.bus(*p), PagePool::BUS_BASE);
+        EXPECT_GT(pool.bus(*p), PagePool::bus_base);
     }
     EXPECT_FALSE(pool.allocate(1));
     EXPECT_EQ(pool.free_pages(), 0u);
@@ -63,11 +63,11 @@ TEST(PagePool, LetsADeviceTouchKernelAndLockedPagesOnly) {
 
 TEST(PagePool, AlignsAndBoundsContiguousMemory) {
     PagePool pool(1 << 20, 0);
-    auto p = pool.allocate(8, 16, PagePool::BUS_BASE + (512 << 10) - 1);
+    auto p = pool.allocate(8, 16, PagePool::bus_base + (512 << 10) - 1);
     ASSERT_TRUE(p);
     EXPECT_EQ(pool.pfn(*p) % 16, 0u);
-    EXPECT_LE(pool.bus(*p) + 8 * 4096, PagePool::BUS_BASE + (512 << 10));
-    EXPECT_FALSE(pool.allocate(200, 1, PagePool::BUS_BASE + (512 << 10) - 1));
+    EXPECT_LE(pool.bus(*p) + 8 * 4096, PagePool::bus_base + (512 << 10));
+    EXPECT_FALSE(pool.allocate(200, 1, PagePool::bus_base + (512 << 10) - 1));
 }
 
 TEST(PagePool, GivesPiecesWhenNoLongRunIsLeft) {
