@@ -18,6 +18,7 @@ using nlohmann::json;
 namespace {
 
 constexpr uint64_t kStateWait = 2'000'000'000;  // ns for a NIC to tell its state
+constexpr int kMostNested = 64;  // levels of a state document: what writes it out again uses the stack for each
 
 std::string refusal(const std::string &text) { return json{{"ok", false}, {"error", text}}.dump(); }
 
@@ -135,7 +136,13 @@ bool Manager::take_state(uint64_t nic, uint64_t number, const std::vector<Fd> &f
     }
     std::string text(static_cast<size_t>(st.st_size), '\0');
     ssize_t n = pread(fds[0].get(), text.data(), text.size(), 0);
-    json state = n == st.st_size ? json::parse(text, nullptr, false) : json();
+    bool flat = true;
+    auto level = [&](int depth, json::parse_event_t, json &) { return flat = flat && depth <= kMostNested; };
+    json state = n == st.st_size ? json::parse(text, level, false) : json();
+    if (!flat) {
+        end_question(q, refusal("the NIC's answer is nested deeper than " + std::to_string(kMostNested) + " levels"));
+        return false;
+    }
     if (!state.is_object()) {
         end_question(q, refusal("the NIC's answer is no JSON object"));
         return false;

@@ -180,6 +180,8 @@ TEST_F(ManagerTest, MalformedStateIsRefusedAndItsSenderDropped) {
     EXPECT_EQ(answer_with({"{\"a\":"}), "the NIC's answer is no JSON object");
     EXPECT_EQ(answer_with({"[1,2]"}), "the NIC's answer is no JSON object");
     EXPECT_EQ(answer_with({std::string(FABRIC_MAX_STATE + 1, ' ')}), "the NIC's answer is malformed");
+    std::string deep = "{\"a\":" + std::string(1 << 20, '[') + std::string(1 << 20, ']') + '}';
+    EXPECT_EQ(answer_with({deep}), "the NIC's answer is nested deeper than 64 levels");
 }
 
 TEST_F(ManagerTest, StateNobodyAskedForChangesNothing) {
