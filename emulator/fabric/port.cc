@@ -272,7 +272,7 @@ bool Port::poll(snic::Nic &nic, uint64_t now, unsigned budget) {
 bool Port::prepare_sleep() {
     for (auto &[id, peer] : peers_) peer->in.set_waiting(true);
     for (auto &[id, peer] : peers_)
-        if (!peer->in.front().empty() || peer->in.broken()) return false;
+        if (!peer->in.front().empty() || peer->in.broken() || peer->out.broken()) return false;
     return true;
 }
 

@@ -409,9 +409,10 @@ void Trunks::wake(Relay &r) {
 void Trunks::pump(Trunk &t, Relay &r) {
     uint64_t n;
     [[maybe_unused]] ssize_t got = read(r.wake_us.get(), &n, sizeof n);
-    bool moved = false;
+    bool moved = false, full = false;
     for (;;) {
-        if (t.out.size() - t.out_done > kMaxOutput) return;  // tick() comes back
+        full = t.out.size() - t.out_done > kMaxOutput;
+        if (full) break;
         std::span<const std::byte> record = r.from_nic.front();
         if (record.empty()) break;
         send(t, TRUNK_RECORD, r.local, r.remote, record.data(), record.size());
@@ -419,7 +420,7 @@ void Trunks::pump(Trunk &t, Relay &r) {
         moved = true;
     }
     if (moved && r.from_nic.take_starved()) wake(r);
-    r.from_nic.set_waiting(true);
+    if (!full) r.from_nic.set_waiting(true);  // else tick() comes back
 }
 
 // From the backlog to the local NIC's ring.
