@@ -241,7 +241,7 @@ class Nic {
     uint32_t ctrl_ = 0, error_ = 0, aq_size_ = 0, moderation_us_ = 0;
     uint64_t aq_base_ = 0, acq_base_ = 0;
     uint32_t aq_doorbell_ = 0, aq_next_ = 0;
-    uint32_t commands_taken_ = 0;  // since the NIC was made
+    uint64_t commands_taken_ = 0;  // since the NIC was made; must not wrap: Config::fail_command counts by it
     bool ready_ = false, link_up_ = false;
     std::vector<Waiter> waiters_;  // bounded by the admin ring
 
