@@ -161,7 +161,7 @@ int register_range(Socket &s, PVOID buffer, DWORD length, uint32_t rights, Regis
     }
     if (!r) r = heap_new<Registration>();
     if (!r) return WSAENOBUFS;
-    const uint64_t start = reinterpret_cast<uint64_t>(buffer);
+    const uint64_t start = address_of(buffer);
     regcache::Entry *entry;
     const Status status = process->cache->acquire(start, length, rights, &s.owner, entry);
     int problem = winsock_error(status);
@@ -290,7 +290,7 @@ int WSPAPI san_register_rdma_memory(SOCKET handle, PVOID buffer, DWORD length, D
     Registered registered = {};
     const int problem = register_range(*s, buffer, length, rights, registered);
     if (problem) return fail(error, problem);
-    const Descriptor d = {descriptor_magic, flags, reinterpret_cast<uint64_t>(buffer), registered.key, length, 0};
+    const Descriptor d = {descriptor_magic, flags, address_of(buffer), registered.key, length, 0};
     memcpy(descriptor, &d, sizeof d);
     *descriptor_length = sizeof d;
     return 0;
