@@ -12,13 +12,13 @@ constexpr unsigned release_attempts = 5;
 constexpr uint32_t default_timeout_ms = 10000, least_timeout_ms = 100, most_timeout_ms = 60000;
 constexpr uint32_t page_count(size_t bytes) { return static_cast<uint32_t>(page_round_up(bytes) / page_size); }
 
-// Waits until the masked status has the value. False: it did not within two seconds.
 void pause(unsigned ms) {
     LARGE_INTEGER interval;
     interval.QuadPart = -10000LL * ms;
     KeDelayExecutionThread(KernelMode, FALSE, &interval);
 }
 
+// Waits until the masked status has the value. False: it did not within two seconds.
 bool await_status(Device &dev, uint32_t mask, uint32_t value) {
     for (unsigned ms = 0; ms < max_wait_ms; ++ms) {
         if ((dev.read32(SNIC_REG_STATUS) & mask) == value) return true;
