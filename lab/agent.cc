@@ -28,14 +28,16 @@ Agent::Agent(const std::string &path, double seconds) : sequence_(std::random_de
     auto start = Clock::now();
     sockaddr_un addr = {};
     addr.sun_family = AF_UNIX;
-    if (path.size() >= sizeof addr.sun_path) throw UserError("socket path " + path + " is too long; set SANLAB_RUN to a shorter folder");
+    if (path.size() >= sizeof addr.sun_path)
+        throw UserError("socket path " + path + " is too long; set SANLAB_RUN to a shorter folder");
     std::memcpy(addr.sun_path, path.c_str(), path.size());
     for (;;) {
         fd_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (connect(fd_, reinterpret_cast<sockaddr *>(&addr), sizeof addr) == 0) break;
         close(fd_);
         fd_ = -1;
-        if (since(start) > seconds) throw std::runtime_error("cannot reach the guest's agent at " + path + ": " + std::strerror(errno));
+        if (since(start) > seconds)
+            throw std::runtime_error("cannot reach the guest's agent at " + path + ": " + std::strerror(errno));
         throw_if_interrupted();
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
@@ -51,7 +53,8 @@ Agent::Agent(const std::string &path, double seconds) : sequence_(std::random_de
     }
     close(fd_);
     fd_ = -1;
-    throw std::runtime_error("the guest did not come up within " + std::to_string(static_cast<int>(seconds)) + " seconds");
+    throw std::runtime_error("the guest did not come up within " + std::to_string(static_cast<int>(seconds)) +
+                             " seconds");
 }
 
 Agent::~Agent() {
@@ -95,7 +98,10 @@ void Agent::power_off() { send("Q"); }
 class AgentRunner : public Runner {
   public:
     AgentRunner(Agent &agent, unsigned sequence, LineSink sink)
-        : agent_(agent), tag_(' ' + std::to_string(sequence)), sink_(std::move(sink)), reader_([this] { read_all(); }) {}
+        : agent_(agent),
+          tag_(' ' + std::to_string(sequence)),
+          sink_(std::move(sink)),
+          reader_([this] { read_all(); }) {}
     ~AgentRunner() override {
         if (!wait(0)) kill();
         reader_.join();
@@ -120,7 +126,8 @@ class AgentRunner : public Runner {
                     agent_.send("K" + tag_);
                     killed = Clock::now();
                 }
-                if (killed && since(*killed) > 5) throw std::runtime_error("the guest does not say that the program has ended");
+                if (killed && since(*killed) > 5)
+                    throw std::runtime_error("the guest does not say that the program has ended");
                 if (!agent_.read_line(line, 100)) continue;
                 if (line.size() < 1 + tag_.size() || line.compare(1, tag_.size(), tag_) != 0) continue;
                 std::string text = line.size() > 2 + tag_.size() ? line.substr(2 + tag_.size()) : "";

@@ -25,7 +25,8 @@ class Agent {
 
   private:
     friend class AgentRunner;
-    bool read_line(std::string &line, int timeout_ms);  // false: nothing within that time. Throws when the guest is gone.
+    bool read_line(std::string &line,
+                   int timeout_ms);  // false: nothing within that time. Throws when the guest is gone.
     void send(const std::string &line);
     int fd_ = -1;
     std::string in_;

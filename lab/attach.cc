@@ -52,7 +52,8 @@ std::string lacks(const std::string &emulator, const std::string &machine) {
     if (!fs::exists(emulator)) return emulator + " does not exist";
     if (!output_of({emulator, "-device", "snic,help"})) return emulator + " has no device 'snic'";
     const std::optional<std::string> machines = output_of({emulator, "-machine", "help"});
-    if (!machines || ('\n' + *machines).find('\n' + machine + ' ') == std::string::npos) return emulator + " has no machine '" + machine + "'";
+    if (!machines || ('\n' + *machines).find('\n' + machine + ' ') == std::string::npos)
+        return emulator + " has no machine '" + machine + "'";
     return "";
 }
 
@@ -66,7 +67,8 @@ std::string normal_ip(const std::string &text) {
     return inet_ntop(AF_INET, &address, out, sizeof out);
 }
 
-// Who has which address and name: NICs on the fabric now, the lab's guests to come, attached domains whether they run or not.
+// Who has which address and name: NICs on the fabric now, the lab's guests to come, attached domains whether they run
+// or not.
 struct Used {
     std::vector<std::pair<std::string, std::string>> ips;  // address, owner
     std::vector<std::string> names;
@@ -78,7 +80,8 @@ struct Used {
     }
 };
 
-Used in_use(Hypervisor &hypervisor, const Paths &paths, const std::string &fabric, const std::string &domain, const std::string &own_nic) {
+Used in_use(Hypervisor &hypervisor, const Paths &paths, const std::string &fabric, const std::string &domain,
+            const std::string &own_nic) {
     Used used;
     for (unsigned i = 1; i <= kMostGuests; i++) {
         used.ips.emplace_back(lab_guest_ip(i), "the lab's guest " + std::to_string(i));
@@ -115,13 +118,15 @@ std::string nic_name(const std::string &domain, const Used &used) {
     for (char c : domain) base += c > 32 && c < 127 ? c : '-';
     base.resize(std::min<size_t>(base.size(), 24));
     std::string name = base;
-    for (int i = 2; std::find(used.names.begin(), used.names.end(), name) != used.names.end(); i++) name = base + '-' + std::to_string(i);
+    for (int i = 2; std::find(used.names.begin(), used.names.end(), name) != used.names.end(); i++)
+        name = base + '-' + std::to_string(i);
     return name;
 }
 
 std::string choose_ip(const std::string &wanted, const Used &used) {
     if (!wanted.empty()) {
-        if (const std::string *who = used.owner(wanted)) throw UserError(wanted + " is taken by " + *who + "; choose another with --ip");
+        if (const std::string *who = used.owner(wanted))
+            throw UserError(wanted + " is taken by " + *who + "; choose another with --ip");
         return wanted;
     }
     for (int i = 100; i < 255; i++) {
@@ -133,13 +138,16 @@ std::string choose_ip(const std::string &wanted, const Used &used) {
 
 void admit(const std::string &socket, int64_t user) {
     struct stat st;
-    for (fs::path folder = fs::path(socket).parent_path(); user > 0 && folder.has_relative_path(); folder = folder.parent_path())
+    for (fs::path folder = fs::path(socket).parent_path(); user > 0 && folder.has_relative_path();
+         folder = folder.parent_path())
         if (stat(folder.c_str(), &st) == 0 && st.st_uid != static_cast<uid_t>(user) && !(st.st_mode & S_IXOTH))
-            std::printf("note: libvirt runs QEMU as user %lld, which cannot look into %s: the link stays down; chmod o+x it, or set SANLAB_RUN\n",
-                        static_cast<long long>(user), folder.c_str());
+            std::printf(
+                "note: libvirt runs QEMU as user %lld, which cannot look into %s: the link stays down; chmod o+x it, "
+                "or set SANLAB_RUN\n",
+                static_cast<long long>(user), folder.c_str());
     if (!admit_to_fabric(socket, user))
-        std::printf("note: libvirt runs QEMU as user %lld, which cannot open %s; as root: chown %lld %s\n", static_cast<long long>(user),
-                    socket.c_str(), static_cast<long long>(user), socket.c_str());
+        std::printf("note: libvirt runs QEMU as user %lld, which cannot open %s; as root: chown %lld %s\n",
+                    static_cast<long long>(user), socket.c_str(), static_cast<long long>(user), socket.c_str());
 }
 
 // Which libvirt: what the user says; where the domain was attached before; the lab's; the one that runs here.
@@ -158,7 +166,8 @@ std::unique_ptr<Hypervisor> connect(const Paths &paths, const AttachOptions &opt
     return Hypervisor::connect(uri, paths.run, false);
 }
 
-void remember(const Paths &paths, const std::string &uri, const std::string &domain, const Attachment *attachment, int64_t user) {
+void remember(const Paths &paths, const std::string &uri, const std::string &domain, const Attachment *attachment,
+              int64_t user) {
     std::vector<AttachedDomain> all = attached_domains(paths);
     std::erase_if(all, [&](const AttachedDomain &d) { return d.uri == uri && d.domain == domain; });
     if (attachment) all.push_back({uri, domain, attachment->ip, attachment->nic, user});
@@ -166,13 +175,18 @@ void remember(const Paths &paths, const std::string &uri, const std::string &dom
 }
 
 void say_when(bool active) {
-    if (active) std::printf("the domain is running: the change takes effect when it is shut down and started again (a reboot inside it is not enough)\n");
+    if (active)
+        std::printf(
+            "the domain is running: the change takes effect when it is shut down and started again (a reboot inside it "
+            "is not enough)\n");
 }
 
 }  // namespace
 
 int attach(const Paths &paths, const AttachOptions &options) {
-    if (paths.run.size() > 70) throw UserError("the folder " + paths.run + " has a name of more than 70 characters; set SANLAB_RUN to a shorter one");
+    if (paths.run.size() > 70)
+        throw UserError("the folder " + paths.run +
+                        " has a name of more than 70 characters; set SANLAB_RUN to a shorter one");
     const std::string wanted_ip = options.ip.empty() ? "" : normal_ip(options.ip);
     LabLock lock(paths.run);
     auto hypervisor = connect(paths, options);
@@ -180,12 +194,16 @@ int attach(const Paths &paths, const AttachOptions &options) {
     const DomainFacts facts = domain_facts(now.xml);
     const std::optional<Attachment> before = find_attachment(now.xml);
     const bool again = before && before->complete;
-    // Attaching again begins with the domain as it was before, and ends with the same result. So does mending half an attachment.
+    // Attaching again begins with the domain as it was before, and ends with the same result. So does mending half an
+    // attachment.
     const std::string base = before ? detach_nic(now.xml) : now.xml;
 
     AttachWish wish;
-    wish.fabric = !options.fabric.empty() ? fs::absolute(options.fabric).string() : again ? before->fabric : fabric_socket(paths);
-    if (wish.fabric.size() > 100) throw UserError("the socket " + wish.fabric + " has a name of more than 100 characters");
+    wish.fabric = !options.fabric.empty() ? fs::absolute(options.fabric).string()
+                  : again                 ? before->fabric
+                                          : fabric_socket(paths);
+    if (wish.fabric.size() > 100)
+        throw UserError("the socket " + wish.fabric + " has a name of more than 100 characters");
     const bool own_fabric = wish.fabric == fabric_socket(paths);
     const Used used = in_use(*hypervisor, paths, wish.fabric, facts.name, again ? before->nic : "");
     wish.ip = choose_ip(!wanted_ip.empty() ? wanted_ip : again ? before->ip : "", used);
@@ -209,7 +227,8 @@ int attach(const Paths &paths, const AttachOptions &options) {
             if (own_fabric) start_fabric(paths), remember(paths, hypervisor->uri(), facts.name, &after, user);
             admit(wish.fabric, user);
         }
-        std::printf("domain %s has its NIC already (%s, %s slot %s): no change\n", facts.name.c_str(), after.ip.c_str(), after.bus.c_str(), after.slot.c_str());
+        std::printf("domain %s has its NIC already (%s, %s slot %s): no change\n", facts.name.c_str(), after.ip.c_str(),
+                    after.bus.c_str(), after.slot.c_str());
         return 0;
     }
     // A description that QEMU cannot be started with is of no use, if the present one is.
@@ -225,19 +244,24 @@ int attach(const Paths &paths, const AttachOptions &options) {
     hypervisor->define(xml);
     if (own_fabric) remember(paths, hypervisor->uri(), facts.name, &after, user);
 
-    std::printf("domain %s has a SAN NIC at its next start: %s, on %s slot %s, name '%s'\n", facts.name.c_str(), after.ip.c_str(), after.bus.c_str(),
-                after.slot.c_str(), after.nic.c_str());
+    std::printf("domain %s has a SAN NIC at its next start: %s, on %s slot %s, name '%s'\n", facts.name.c_str(),
+                after.ip.c_str(), after.bus.c_str(), after.slot.c_str(), after.nic.c_str());
     if (before && !again) std::printf("  (a part of an earlier attachment was missing)\n");
-    std::printf("  memory is shared with the fabric (%s, %s)\n", after.memory_source.c_str(), after.memory_access.c_str());
+    std::printf("  memory is shared with the fabric (%s, %s)\n", after.memory_source.c_str(),
+                after.memory_access.c_str());
     if (after.emulator != base_facts.emulator)
-        std::printf("  emulator is %s: %s has no snic device; detach brings it back\n", after.emulator.c_str(), base_facts.emulator.c_str());
+        std::printf("  emulator is %s: %s has no snic device; detach brings it back\n", after.emulator.c_str(),
+                    base_facts.emulator.c_str());
     if (!after.seclabels.empty())
-        std::printf("  security driver off for this domain: %s (it would keep QEMU from its program and the fabric); detach brings it back\n",
-                    after.seclabels.c_str());
+        std::printf(
+            "  security driver off for this domain: %s (it would keep QEMU from its program and the fabric); detach "
+            "brings it back\n",
+            after.seclabels.c_str());
     if (own_fabric) {
         std::printf("  fabric %s: sanfabricd runs, the lab's guests are on it when a lab is up\n", wish.fabric.c_str());
     } else if (!fs::exists(wish.fabric)) {
-        std::printf("  nobody serves the fabric %s now: the link stays down until sanfabricd does\n", wish.fabric.c_str());
+        std::printf("  nobody serves the fabric %s now: the link stays down until sanfabricd does\n",
+                    wish.fabric.c_str());
     }
     say_when(now.active);
     return 0;
@@ -265,7 +289,8 @@ int detach(const Paths &paths, const AttachOptions &options) {
         say_when(now.active);
     }
     // The fabric ends with the last that needs it; a domain that still runs with its NIC does.
-    if (options.dry_run || !running_fabric(paths) || !attached_domains(paths).empty() || LabState::load(paths.run)) return 0;
+    if (options.dry_run || !running_fabric(paths) || !attached_domains(paths).empty() || LabState::load(paths.run))
+        return 0;
     if (now.active) std::printf("sanfabricd keeps running for it; when it is shut down: sanlab down\n");
     else stop_fabric(paths);
     return 0;

@@ -22,7 +22,8 @@ namespace {
     for (int s : {SIGINT, SIGTERM, SIGHUP}) signal(s, SIG_IGN);
     if (chdir("/") < 0) _exit(1);
     close_range(0, ~0u, 0);
-    while (waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {}
+    while (waitpid(-1, nullptr, 0) > 0 || errno == EINTR) {
+    }
     _exit(0);
 }
 
@@ -56,9 +57,11 @@ pid_t run_in_background(const std::vector<std::string> &argv, const std::string 
     close(report[1]);
     pid_t pid = -1;
     ssize_t n = -1;
-    while (middle > 0 && (n = read(report[0], &pid, sizeof pid)) < 0 && errno == EINTR) {}
+    while (middle > 0 && (n = read(report[0], &pid, sizeof pid)) < 0 && errno == EINTR) {
+    }
     close(report[0]);
-    while (middle > 0 && waitpid(middle, nullptr, 0) < 0 && errno == EINTR) {}
+    while (middle > 0 && waitpid(middle, nullptr, 0) < 0 && errno == EINTR) {
+    }
     if (n != sizeof pid || pid <= 0) throw std::runtime_error("cannot start " + argv[0]);
     return pid;
 }

@@ -15,10 +15,13 @@ enum class Orphans {
     adopt,  // a process of ours stays and waits for them: who polls for their end is not kept waiting by a slow init
 };
 
-// Starts it in a session of its own, output appended to `log`. Returns its process id. Throws when it cannot be started.
-pid_t run_in_background(const std::vector<std::string> &argv, const std::string &log, Orphans orphans = Orphans::to_init);
+// Starts it in a session of its own, output appended to `log`. Returns its process id. Throws when it cannot be
+// started.
+pid_t run_in_background(const std::vector<std::string> &argv, const std::string &log,
+                        Orphans orphans = Orphans::to_init);
 
-// Does this process run, and is `name` its program? Not: another one that got the number since, or one that only waits to be reaped.
+// Does this process run, and is `name` its program? Not: another one that got the number since, or one that only waits
+// to be reaped.
 bool process_runs(pid_t pid, const std::string &name);
 
 }  // namespace lab

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// commands.h: the commands of sanlab. Each returns the exit status; UserError becomes status 2, other exceptions status 1,
-// Interrupted 128 + the signal.
+// commands.h: the commands of sanlab. Each returns the exit status; UserError becomes status 2, other exceptions status
+// 1, Interrupted 128 + the signal.
 #pragma once
 
 #include <optional>
@@ -27,9 +27,9 @@ int status(const Paths &paths, bool json);
 int nic_state(const Paths &paths, const std::string &guest);
 
 struct AttachOptions {
-    std::string domain;       // libvirt's name or UUID
-    std::string uri;          // empty: the lab's, else a running libvirtd's
-    std::string ip, fabric;   // empty: chosen; the RUN folder's own
+    std::string domain;      // libvirt's name or UUID
+    std::string uri;         // empty: the lab's, else a running libvirtd's
+    std::string ip, fabric;  // empty: chosen; the RUN folder's own
     bool dry_run = false;
 };
 int attach(const Paths &paths, const AttachOptions &options);
@@ -39,11 +39,11 @@ struct RunOptions {
     std::string where = "vm";  // host or vm
     std::string test;          // a sanperf test, santest, or all
     std::vector<std::string> arguments;
-    std::string json_file;     // empty: none; "-": standard output, and nothing else there
-    unsigned from = 1, to = 2; // guests, counted from 1
+    std::string json_file;      // empty: none; "-": standard output, and nothing else there
+    unsigned from = 1, to = 2;  // guests, counted from 1
     bool direct = true;
-    std::string revoke = "key";// host
-    unsigned seconds = 300;    // for each program
+    std::string revoke = "key";  // host
+    unsigned seconds = 300;      // for each program
 };
 int run(const Paths &paths, const RunOptions &options);
 int doctor(const Paths &paths);

@@ -86,13 +86,13 @@ std::string hex_slot(unsigned slot) {
     return text;
 }
 
-// libvirt does not know of devices in <qemu:commandline>: it must not have given the slot away, nor do so before others are taken. It hands
-// them out from below, so that ours lies in the upper half.
+// libvirt does not know of devices in <qemu:commandline>: it must not have given the slot away, nor do so before others
+// are taken. It hands them out from below, so that ours lies in the upper half.
 std::string free_slot(xmlNodePtr root, const Bus &bus, const std::string &preferred) {
     std::set<unsigned> taken = bus.fixed;
     xml::each_element(xml::child(root, "devices"), [&](xmlNodePtr n) {
-        if (xml::is(n, "address") && xml::attribute(n, "type") == "pci" && number(xml::attribute(n, "domain"), 0) == 0 &&
-            number(xml::attribute(n, "bus"), 0) == 0)
+        if (xml::is(n, "address") && xml::attribute(n, "type") == "pci" &&
+            number(xml::attribute(n, "domain"), 0) == 0 && number(xml::attribute(n, "bus"), 0) == 0)
             taken.insert(number(xml::attribute(n, "slot"), 0));
     });
     for (const Device &d : devices(root)) {
@@ -105,7 +105,8 @@ std::string free_slot(xmlNodePtr root, const Bus &bus, const std::string &prefer
     for (unsigned s = 0x0F; s >= 3; s--) candidates.push_back(s);
     for (unsigned s : candidates)
         if (s < 0x20 && !taken.count(s)) return hex_slot(s);
-    throw UserError(std::string("the domain's bus ") + bus.name + " has no free slot for the NIC; remove a device or move some behind a bridge");
+    throw UserError(std::string("the domain's bus ") + bus.name +
+                    " has no free slot for the NIC; remove a device or move some behind a bridge");
 }
 
 // Sets an attribute of a child of <memoryBacking>, and notes what it was.
@@ -131,13 +132,16 @@ void remove_if_empty(xmlNodePtr node) {
 
 void share_memory(xmlNodePtr root, xmlNodePtr note) {
     xmlNodePtr backing = xml::child(root, "memoryBacking");
-    if (!backing) backing = xml::insert_after(root, {"metadata", "maxMemory", "memory", "currentMemory"}, "memoryBacking");
+    if (!backing)
+        backing = xml::insert_after(root, {"metadata", "maxMemory", "memory", "currentMemory"}, "memoryBacking");
     const std::string source = xml::attribute(xml::child(backing, "source"), "type");
     if (source != "memfd" && source != "file") set_memory(backing, note, "source", "type", "memfd");
-    if (xml::attribute(xml::child(backing, "access"), "mode") != "shared") set_memory(backing, note, "access", "mode", "shared");
+    if (xml::attribute(xml::child(backing, "access"), "mode") != "shared")
+        set_memory(backing, note, "access", "mode", "shared");
     for (xmlNodePtr cell : xml::children(xml::child(xml::child(root, "cpu"), "numa"), "cell"))
         if (xml::attribute(cell, "memAccess") == "private")
-            throw UserError("NUMA cell " + xml::attribute(cell, "id") + " of the domain has memAccess='private'; the NIC needs 'shared'");
+            throw UserError("NUMA cell " + xml::attribute(cell, "id") +
+                            " of the domain has memAccess='private'; the NIC needs 'shared'");
 }
 
 }  // namespace
@@ -147,8 +151,9 @@ DomainFacts domain_facts(const std::string &text) {
     xmlNodePtr root = doc.root();
     if (!xml::is(root, "domain")) throw UserError("this is not the description of a domain");
     xmlNodePtr type = xml::child(xml::child(root, "os"), "type");
-    return {xml::content(xml::child(root, "name")), xml::content(xml::child(root, "uuid")), xml::attribute(root, "type"),
-            xml::attribute(type, "arch"), xml::attribute(type, "machine"), xml::content(xml::child(xml::child(root, "devices"), "emulator"))};
+    return {xml::content(xml::child(root, "name")), xml::content(xml::child(root, "uuid")),
+            xml::attribute(root, "type"),           xml::attribute(type, "arch"),
+            xml::attribute(type, "machine"),        xml::content(xml::child(xml::child(root, "devices"), "emulator"))};
 }
 
 std::string rewritten(const std::string &text) { return xml::Document(text).text(); }
@@ -179,19 +184,24 @@ std::string attach_nic(const std::string &text, const AttachWish &wish) {
     xmlNodePtr root = doc.root();
     const DomainFacts facts = domain_facts(text);
     if (facts.type != "kvm" && facts.type != "qemu")
-        throw UserError("domain " + facts.name + " is of type '" + facts.type + "'; the NIC is a device of QEMU: 'kvm' and 'qemu' can have it");
-    if (facts.arch != "x86_64") throw UserError("domain " + facts.name + " is for " + facts.arch + "; the driver of the NIC is for x86_64");
+        throw UserError("domain " + facts.name + " is of type '" + facts.type +
+                        "'; the NIC is a device of QEMU: 'kvm' and 'qemu' can have it");
+    if (facts.arch != "x86_64")
+        throw UserError("domain " + facts.name + " is for " + facts.arch + "; the driver of the NIC is for x86_64");
     const std::optional<Bus> bus = root_bus(facts.machine);
-    if (!bus) throw UserError("domain " + facts.name + " has machine '" + facts.machine + "'; accepted: pc-q35-*, pc-i440fx-*");
+    if (!bus)
+        throw UserError("domain " + facts.name + " has machine '" + facts.machine +
+                        "'; accepted: pc-q35-*, pc-i440fx-*");
     for (const Device &d : devices(root))
         if (text_of(d.properties, "driver") == "snic")
-            throw UserError("domain " + facts.name + " has a snic device that sanlab did not attach (id '" + text_of(d.properties, "id") +
-                            "' in <qemu:commandline>); remove it first");
+            throw UserError("domain " + facts.name + " has a snic device that sanlab did not attach (id '" +
+                            text_of(d.properties, "id") + "' in <qemu:commandline>); remove it first");
 
     xmlNodePtr metadata = xml::child(root, "metadata");
     if (!metadata) metadata = xml::insert_after(root, {"name", "uuid", "genid", "title", "description"}, "metadata");
     xmlNodePtr note = xml::append(metadata, "attached");
-    xmlSetNs(note, xmlNewNs(note, reinterpret_cast<const xmlChar *>(kOurs), reinterpret_cast<const xmlChar *>("sanlab")));
+    xmlSetNs(note,
+             xmlNewNs(note, reinterpret_cast<const xmlChar *>(kOurs), reinterpret_cast<const xmlChar *>("sanlab")));
     share_memory(root, note);
 
     xmlNodePtr all_devices = xml::child(root, "devices");
@@ -218,10 +228,11 @@ std::string attach_nic(const std::string &text, const AttachWish &wish) {
 
     const std::string slot = free_slot(root, *bus, wish.slot);
     xmlNsPtr qemu = xmlSearchNsByHref(doc.root()->doc, root, reinterpret_cast<const xmlChar *>(kQemu));
-    if (!qemu) qemu = xmlNewNs(root, reinterpret_cast<const xmlChar *>(kQemu), reinterpret_cast<const xmlChar *>("qemu"));
+    if (!qemu)
+        qemu = xmlNewNs(root, reinterpret_cast<const xmlChar *>(kQemu), reinterpret_cast<const xmlChar *>("qemu"));
     xmlNodePtr command = xml::child(root, "commandline", kQemu);
     if (!command) command = xml::append(root, "commandline", qemu);
-    nlohmann::ordered_json device = {{"driver", "snic"}, {"id", kDeviceId}, {"bus", bus->name}, {"addr", slot},
+    nlohmann::ordered_json device = {{"driver", "snic"}, {"id", kDeviceId},       {"bus", bus->name}, {"addr", slot},
                                      {"name", wish.nic}, {"fabric", wish.fabric}, {"ip", wish.ip}};
     for (const std::string &value : {std::string("-device"), device.dump()})
         xml::set_attribute(xml::append(command, "arg", qemu), "value", value);
@@ -248,7 +259,8 @@ std::string detach_nic(const std::string &text) {
             if (xml::attribute(label, "model") == model && xml::attribute(label, "type") == "none") xml::remove(label);
     if (const std::string before = xml::attribute(note, "emulator"); !before.empty()) {
         xmlNodePtr emulator = xml::child(xml::child(root, "devices"), "emulator");
-        if (xml::content(emulator) != xml::attribute(note, "replaced-by")) emulator = nullptr;  // its owner has set another since
+        if (xml::content(emulator) != xml::attribute(note, "replaced-by"))
+            emulator = nullptr;  // its owner has set another since
         if (emulator && before == kNone) xml::remove(emulator);
         else if (emulator) xml::set_content(emulator, before);
     }

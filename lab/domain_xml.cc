@@ -46,22 +46,26 @@ std::string security(const MicroGuest &g) {
 }  // namespace
 
 std::string domain_xml(const MicroGuest &g) {
-    std::string nic = fmt::format(R"({{"driver":"snic","id":"snic0","bus":"pcie.0","addr":"{}","name":{},"fabric":{},"ip":{}{}{}}})", kNicSlot,
-                                  quoted_json(g.nic_name), quoted_json(g.fabric), quoted_json(g.ip), g.nic_options.empty() ? "" : ",",
-                                  g.nic_options);
-    std::string command = fmt::format("console=ttyS0 quiet mitigations=off nokaslr no_timer_check tsc=reliable audit=0 panic=-1 {}",
-                                      g.iommu ? "intel_iommu=on" : "intel_iommu=off");
+    std::string nic =
+        fmt::format(R"({{"driver":"snic","id":"snic0","bus":"pcie.0","addr":"{}","name":{},"fabric":{},"ip":{}{}{}}})",
+                    kNicSlot, quoted_json(g.nic_name), quoted_json(g.fabric), quoted_json(g.ip),
+                    g.nic_options.empty() ? "" : ",", g.nic_options);
+    std::string command =
+        fmt::format("console=ttyS0 quiet mitigations=off nokaslr no_timer_check tsc=reliable audit=0 panic=-1 {}",
+                    g.iommu ? "intel_iommu=on" : "intel_iommu=off");
     // TCG copies `rep movsb` byte by byte: without ERMS the guest uses better instructions.
     std::string cpu = g.kvm ? "<cpu mode='host-passthrough'/>"
                             : "<cpu mode='maximum' check='none'><feature policy='disable' name='erms'/></cpu>";
-    std::string memory = g.share_memory ? "  <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>\n" : "";
+    std::string memory =
+        g.share_memory ? "  <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>\n" : "";
     std::string iommu = g.iommu ? "    <iommu model='intel'><driver intremap='on'/></iommu>\n" : "";
     return fmt::format(
         "<domain type='{}' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>\n"
         "  <name>{}</name>\n"
         "  <memory unit='MiB'>{}</memory>\n{}"
         "  <vcpu>{}</vcpu>\n"
-        "  <os>\n    <type arch='x86_64' machine='q35'>hvm</type>\n    <kernel>{}</kernel>\n    <initrd>{}</initrd>\n    <cmdline>{}</cmdline>\n  </os>\n"
+        "  <os>\n    <type arch='x86_64' machine='q35'>hvm</type>\n    <kernel>{}</kernel>\n    <initrd>{}</initrd>\n  "
+        "  <cmdline>{}</cmdline>\n  </os>\n"
         "  <features><acpi/><apic/><ioapic driver='qemu'/><smm state='off'/><vmport state='off'/></features>\n"
         "  {}\n"
         "  <clock offset='utc'><timer name='hpet' present='no'/></clock>\n"
@@ -75,8 +79,9 @@ std::string domain_xml(const MicroGuest &g) {
         "  </devices>\n{}"
         "  <qemu:commandline>\n    <qemu:arg value='-device'/>\n    <qemu:arg value='{}'/>\n  </qemu:commandline>\n"
         "</domain>\n",
-        g.kvm ? "kvm" : "qemu", escaped(g.domain), g.memory_mib, memory, g.cpus, escaped(g.kernel), escaped(g.initramfs), escaped(command), cpu,
-        escaped(g.emulator), escaped(g.console_log), escaped(g.agent_socket), iommu, security(g), escaped(nic));
+        g.kvm ? "kvm" : "qemu", escaped(g.domain), g.memory_mib, memory, g.cpus, escaped(g.kernel),
+        escaped(g.initramfs), escaped(command), cpu, escaped(g.emulator), escaped(g.console_log),
+        escaped(g.agent_socket), iommu, security(g), escaped(nic));
 }
 
 }  // namespace lab

@@ -7,20 +7,20 @@
 namespace lab {
 
 struct MicroGuest {
-    std::string domain;      // libvirt name
+    std::string domain;  // libvirt name
     std::string emulator, kernel, initramfs;
     unsigned memory_mib = 256;
     unsigned cpus = 1;
     bool kvm = false;
-    bool iommu = true;       // the checking default: vfio-pci behind intel-iommu
-    std::string console_log; // first serial port, a file
-    std::string agent_socket;// second serial port
-    std::string fabric;      // sanfabricd's socket
+    bool iommu = true;         // the checking default: vfio-pci behind intel-iommu
+    std::string console_log;   // first serial port, a file
+    std::string agent_socket;  // second serial port
+    std::string fabric;        // sanfabricd's socket
     std::string nic_name, ip;
-    std::string nic_options; // more snic properties, as JSON members: "\"revoke\":\"deregister\""
+    std::string nic_options;  // more snic properties, as JSON members: "\"revoke\":\"deregister\""
     bool share_memory = true;
-    bool as_root = false;    // the hypervisor runs as root, outside the host's security driver
-    std::string secmodels;   // of the host, from libvirt's capabilities
+    bool as_root = false;   // the hypervisor runs as root, outside the host's security driver
+    std::string secmodels;  // of the host, from libvirt's capabilities
 };
 
 // PCI address of the NIC inside the guest. Explicit: libvirt does not know of devices passed behind its back.

@@ -77,9 +77,11 @@ std::vector<AttachedDomain> attached_domains(const Paths &paths) {
     if (!in) return domains;
     try {
         for (const json &j : json::parse(in))
-            domains.push_back({j.value("uri", ""), j.value("domain", ""), j.value("ip", ""), j.value("nic", ""), j.value("user", int64_t{-1})});
+            domains.push_back({j.value("uri", ""), j.value("domain", ""), j.value("ip", ""), j.value("nic", ""),
+                               j.value("user", int64_t{-1})});
     } catch (const json::exception &) {
-        throw UserError(attached_file(paths) + " is damaged; remove it and attach the domains again, which restores it");
+        throw UserError(attached_file(paths) +
+                        " is damaged; remove it and attach the domains again, which restores it");
     }
     return domains;
 }
@@ -90,7 +92,8 @@ void save_attached(const Paths &paths, const std::vector<AttachedDomain> &domain
         return;
     }
     json list = json::array();
-    for (const AttachedDomain &d : domains) list.push_back({{"uri", d.uri}, {"domain", d.domain}, {"ip", d.ip}, {"nic", d.nic}, {"user", d.user}});
+    for (const AttachedDomain &d : domains)
+        list.push_back({{"uri", d.uri}, {"domain", d.domain}, {"ip", d.ip}, {"nic", d.nic}, {"user", d.user}});
     const std::string part = attached_file(paths) + ".part";
     {
         std::ofstream out(part);

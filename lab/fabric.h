@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// fabric.h: the sanfabricd of a RUN folder. One for all: the lab's guests and the domains that were attached join the same fabric. It runs
-// from the first that needs it to the last.
+// fabric.h: the sanfabricd of a RUN folder. One for all: the lab's guests and the domains that were attached join the
+// same fabric. It runs from the first that needs it to the last.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,8 @@ namespace lab {
 std::string fabric_socket(const Paths &paths);
 // The one that serves fabric_socket(); 0: none.
 pid_t running_fabric(const Paths &paths);
-// The same, started if there is none, and open to the hypervisors of the attached domains. Throws when it does not come up.
+// The same, started if there is none, and open to the hypervisors of the attached domains. Throws when it does not come
+// up.
 pid_t start_fabric(const Paths &paths);
 void stop_fabric(const Paths &paths);
 

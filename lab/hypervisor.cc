@@ -30,7 +30,8 @@ std::string last_error() {
 constexpr const char *kEnter =
     "set -e; d=$1; shift\n"
     "mkdir -p /etc/libvirt /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt\n"
-    "mount --bind \"$d/etc\" /etc/libvirt; mount --bind \"$d/run\" /run/libvirt; mount --bind \"$d/lib\" /var/lib/libvirt\n"
+    "mount --bind \"$d/etc\" /etc/libvirt; mount --bind \"$d/run\" /run/libvirt; mount --bind \"$d/lib\" "
+    "/var/lib/libvirt\n"
     "mount --bind \"$d/log\" /var/log/libvirt; mount --bind \"$d-cache\" /var/cache/libvirt\n"
     "exec \"$@\"\n";
 
@@ -59,7 +60,9 @@ std::string taken(char *text) {
 }
 
 // As it is stored, with what only its owner may see: it is written back.
-std::string stored_xml(virDomainPtr domain) { return taken(virDomainGetXMLDesc(domain, VIR_DOMAIN_XML_INACTIVE | VIR_DOMAIN_XML_SECURE)); }
+std::string stored_xml(virDomainPtr domain) {
+    return taken(virDomainGetXMLDesc(domain, VIR_DOMAIN_XML_INACTIVE | VIR_DOMAIN_XML_SECURE));
+}
 
 bool system_libvirtd() { return fs::exists("/run/libvirt/libvirt-sock") || fs::exists("/run/libvirt/virtqemud-sock"); }
 
@@ -70,21 +73,25 @@ bool PrivateDaemon::running() const { return process_runs(read_pid(dir_ + "/libv
 void PrivateDaemon::start() {
     if (running()) return;
     if (geteuid() != 0)
-        throw UserError("no libvirtd is running and starting one needs root; run as root, start libvirtd, or name one with --connect URI");
+        throw UserError(
+            "no libvirtd is running and starting one needs root; run as root, start libvirtd, or name one with "
+            "--connect URI");
     std::string libvirtd = find_daemon("libvirtd"), virtlogd = find_daemon("virtlogd");
     Progress progress("starting a private libvirtd");
     for (const char *sub : {"etc", "run", "lib", "log"}) fs::create_directories(dir_ + '/' + sub);
     fs::create_directories(dir_ + "-cache");  // stays: what libvirt found out about the emulator
-    std::ofstream(dir_ + "/etc/qemu.conf") << "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\ncgroup_controllers = []\n"
-                                              "namespaces = []\nremember_owner = 0\n";
-    std::ofstream(dir_ + "/etc/libvirtd.conf") << "unix_sock_group = \"root\"\nunix_sock_rw_perms = \"0700\"\nauth_unix_rw = \"none\"\n";
+    std::ofstream(dir_ + "/etc/qemu.conf")
+        << "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\ncgroup_controllers = []\n"
+           "namespaces = []\nremember_owner = 0\n";
+    std::ofstream(dir_ + "/etc/libvirtd.conf")
+        << "unix_sock_group = \"root\"\nunix_sock_rw_perms = \"0700\"\nauth_unix_rw = \"none\"\n";
     std::ofstream(dir_ + "/etc/virtlogd.conf") << "";
     auto launch = [&](const std::string &program, const std::string &name) {
         std::string pid_file = dir_ + '/' + name + ".pid";
         if (process_runs(read_pid(pid_file), name)) return;
         fs::remove(pid_file);
-        run_in_background({"/usr/bin/unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", kEnter, "sh", dir_, program, "--pid-file",
-                           pid_file, "--config", "/etc/libvirt/" + name + ".conf"},
+        run_in_background({"/usr/bin/unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", kEnter, "sh",
+                           dir_, program, "--pid-file", pid_file, "--config", "/etc/libvirt/" + name + ".conf"},
                           dir_ + "/log/" + name + ".out", Orphans::adopt);
     };
     launch(virtlogd, "virtlogd");
@@ -114,7 +121,8 @@ void PrivateDaemon::stop() {
         if (!process_runs(pid, name)) continue;
         // They have nothing left to save: no domain is defined, none runs.
         ::kill(pid, SIGTERM);
-        for (int i = 0; i < 25 && process_runs(pid, name); i++) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        for (int i = 0; i < 25 && process_runs(pid, name); i++)
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
         if (process_runs(pid, name)) ::kill(pid, SIGKILL);
     }
     std::error_code ignored;
@@ -176,16 +184,22 @@ bool Hypervisor::destroy(const std::string &name) {
     return true;
 }
 
-bool Hypervisor::somebody_serves(const std::string &run) { return PrivateDaemon(run + "/libvirt").running() || system_libvirtd(); }
+bool Hypervisor::somebody_serves(const std::string &run) {
+    return PrivateDaemon(run + "/libvirt").running() || system_libvirtd();
+}
 
 Hypervisor::Definition Hypervisor::definition(const std::string &name) {
     DomainPtr d(virDomainLookupByName(conn_, name.c_str()));
     if (!d) d.reset(virDomainLookupByUUIDString(conn_, name.c_str()));
-    if (!d) throw UserError("libvirt at " + uri_ + " has no domain '" + name + "'; virsh -c '" + uri_ + "' list --all shows what it has");
+    if (!d)
+        throw UserError("libvirt at " + uri_ + " has no domain '" + name + "'; virsh -c '" + uri_ +
+                        "' list --all shows what it has");
     if (virDomainIsPersistent(d.get()) != 1)
-        throw UserError("domain " + name + " is transient: libvirt forgets it when it ends; define it first (virsh define)");
+        throw UserError("domain " + name +
+                        " is transient: libvirt forgets it when it ends; define it first (virsh define)");
     Definition result{stored_xml(d.get()), virDomainIsActive(d.get()) == 1};
-    if (result.xml.empty()) throw UserError("libvirt does not show the description of domain " + name + ": " + last_error());
+    if (result.xml.empty())
+        throw UserError("libvirt does not show the description of domain " + name + ": " + last_error());
     return result;
 }
 
@@ -195,14 +209,16 @@ std::vector<std::pair<std::string, std::string>> Hypervisor::definitions() {
     const int count = virConnectListAllDomains(conn_, &list, VIR_CONNECT_LIST_DOMAINS_PERSISTENT);
     for (int i = 0; i < count; i++) {
         DomainPtr d(list[i]);
-        if (std::string xml = stored_xml(d.get()); !xml.empty()) all.emplace_back(virDomainGetName(d.get()), std::move(xml));
+        if (std::string xml = stored_xml(d.get()); !xml.empty())
+            all.emplace_back(virDomainGetName(d.get()), std::move(xml));
     }
     free(list);
     return all;
 }
 
 void Hypervisor::define(const std::string &xml) {
-    if (!DomainPtr(virDomainDefineXML(conn_, xml.c_str()))) throw UserError("libvirt does not take the domain's new description: " + last_error());
+    if (!DomainPtr(virDomainDefineXML(conn_, xml.c_str())))
+        throw UserError("libvirt does not take the domain's new description: " + last_error());
 }
 
 std::string Hypervisor::objection(const std::string &xml) {
@@ -217,7 +233,8 @@ Hypervisor::Security Hypervisor::security() {
     for (size_t at = 0; (at = caps.find("<secmodel>", at)) != std::string::npos; at++) {
         const std::string model = caps.substr(at, caps.find("</secmodel>", at) - at);
         for (const char *name : {"apparmor", "selinux"})
-            if (model.find("<model>" + std::string(name) + "</model>") != std::string::npos) result.confining_models.push_back(name);
+            if (model.find("<model>" + std::string(name) + "</model>") != std::string::npos)
+                result.confining_models.push_back(name);
         const size_t label = model.find("'>+");
         if (model.find("<model>dac</model>") != std::string::npos && label != std::string::npos)
             result.user = static_cast<uid_t>(std::strtoul(model.c_str() + label + 3, nullptr, 10));
@@ -233,13 +250,15 @@ Hypervisor::Info Hypervisor::info(const std::string &name) {
         return result;
     }
     virDomainInfo i;
-    static const char *const names[] = {"none", "running", "blocked", "paused", "shutting down", "off", "crashed", "suspended"};
+    static const char *const names[] = {"none",          "running", "blocked", "paused",
+                                        "shutting down", "off",     "crashed", "suspended"};
     if (virDomainGetInfo(d, &i) == 0) {
         result.state = i.state < 8 ? names[i.state] : "unknown";
         result.memory_kib = i.memory;
     }
     virDomainFree(d);
-    if (pid_t pid = read_pid((private_ ? run_ + "/libvirt/run/qemu/" : "/run/libvirt/qemu/") + name + ".pid"); pid > 0) result.pid = pid;
+    if (pid_t pid = read_pid((private_ ? run_ + "/libvirt/run/qemu/" : "/run/libvirt/qemu/") + name + ".pid"); pid > 0)
+        result.pid = pid;
     return result;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// hypervisor.h: libvirt, as far as sanlab needs it: a connection (to a running libvirtd, or to a private one that we start), and domains.
+// hypervisor.h: libvirt, as far as sanlab needs it: a connection (to a running libvirtd, or to a private one that we
+// start), and domains.
 #pragma once
 
 #include <libvirt/libvirt.h>
@@ -14,8 +15,8 @@
 
 namespace lab {
 
-// A libvirtd of our own, in a mount namespace of its own: its sockets, state and configuration lie below DIR, the system's are
-// neither used nor changed. Needs root.
+// A libvirtd of our own, in a mount namespace of its own: its sockets, state and configuration lie below DIR, the
+// system's are neither used nor changed. Needs root.
 class PrivateDaemon {
   public:
     explicit PrivateDaemon(std::string dir) : dir_(std::move(dir)) {}
@@ -68,8 +69,8 @@ class Hypervisor {
     std::string objection(const std::string &xml);
     // How libvirt confines the hypervisors that it starts.
     struct Security {
-        std::optional<uid_t> user;                   // none: whoever calls
-        std::vector<std::string> confining_models;   // apparmor, selinux: rules about files and sockets
+        std::optional<uid_t> user;                  // none: whoever calls
+        std::vector<std::string> confining_models;  // apparmor, selinux: rules about files and sockets
     };
     Security security();
 

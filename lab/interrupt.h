@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// interrupt.h: ^C, SIGTERM and a closed terminal end a command in order. Whatever waits asks here and throws; what the command
-// holds is given back on the way out. A second signal does not disturb that.
+// interrupt.h: ^C, SIGTERM and a closed terminal end a command in order. Whatever waits asks here and throws; what the
+// command holds is given back on the way out. A second signal does not disturb that.
 #pragma once
 
 namespace lab {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // sanlab: boots guests with SAN NICs, runs RDMA traffic between them, and says how they are.
-#include <CLI/CLI.hpp>
-#include <cstdio>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <CLI/CLI.hpp>
+#include <cstdio>
 
 #include "commands.h"
 #include "interrupt.h"
@@ -37,13 +37,16 @@ int main(int argc, char **argv) {
 
     lab::UpOptions up;
     bool no_iommu = false, private_memory = false;
-    auto *up_cmd = app.add_subcommand("up", "boot micro guests, joined by a fabric; in a lab that is up, boot those that have died and add more");
+    auto *up_cmd = app.add_subcommand(
+        "up", "boot micro guests, joined by a fabric; in a lab that is up, boot those that have died and add more");
     up_cmd->add_option("--guests", up.guests, "how many (default: 2; in a lab that is up: as many as it has)")
         ->check(CLI::Range(1u, lab::kMostGuests));
     up_cmd->add_option("--memory", up.memory_mib, "MiB of each guest (default: 512)")->check(CLI::Range(192, 16384));
     up_cmd->add_flag("--no-iommu", no_iommu, "quicker, but DMA to memory that the driver never locked goes unnoticed");
-    up_cmd->add_flag("--private-memory", private_memory, "do not share guest memory: data is copied through the fabric's rings");
-    up_cmd->add_option("--revoke", up.revoke, "kind of NIC: key or deregister (default: key)")->check(CLI::IsMember({"key", "deregister"}));
+    up_cmd->add_flag("--private-memory", private_memory,
+                     "do not share guest memory: data is copied through the fabric's rings");
+    up_cmd->add_option("--revoke", up.revoke, "kind of NIC: key or deregister (default: key)")
+        ->check(CLI::IsMember({"key", "deregister"}));
     up_cmd->add_option("--connect", up.uri, "libvirt URI (default: a running libvirtd, else a private one)");
     up_cmd->footer("Interrupted, it undoes what it did.");
 
@@ -53,34 +56,48 @@ int main(int argc, char **argv) {
     auto *status_cmd = app.add_subcommand("status", "guests, links and counters");
     status_cmd->add_flag("-j,--json", json, "as JSON");
     std::string state_of;
-    status_cmd->add_option("--nic", state_of, "the whole state of this guest's NIC, as JSON: PDs, regions, CQs, QPs, counters");
+    status_cmd->add_option("--nic", state_of,
+                           "the whole state of this guest's NIC, as JSON: PDs, regions, CQs, QPs, counters");
 
     lab::RunOptions run;
     bool no_direct = false;
     auto *run_cmd = app.add_subcommand("run", "run a test between two machines");
     run_cmd->add_option("--on", run.where, "host: two nthost processes here; vm: two guests of the lab")
-        ->check(CLI::IsMember({"host", "vm"}))->capture_default_str();
-    run_cmd->add_option("--json", run.json_file, "also write the figures as JSON (-: standard output, the table goes to standard error)");
+        ->check(CLI::IsMember({"host", "vm"}))
+        ->capture_default_str();
+    run_cmd->add_option("--json", run.json_file,
+                        "also write the figures as JSON (-: standard output, the table goes to standard error)");
     run_cmd->add_option("--from", run.from, "guest that starts the traffic")->capture_default_str();
     run_cmd->add_option("--to", run.to, "the other guest")->capture_default_str();
-    run_cmd->add_option("--timeout", run.seconds, "seconds for each program")->check(CLI::Range(1, 86400))->capture_default_str();
-    run_cmd->add_option("--revoke", run.revoke, "on host: kind of NIC")->check(CLI::IsMember({"key", "deregister"}))->capture_default_str();
+    run_cmd->add_option("--timeout", run.seconds, "seconds for each program")
+        ->check(CLI::Range(1, 86400))
+        ->capture_default_str();
+    run_cmd->add_option("--revoke", run.revoke, "on host: kind of NIC")
+        ->check(CLI::IsMember({"key", "deregister"}))
+        ->capture_default_str();
     run_cmd->add_flag("--no-direct", no_direct, "on host: copy data through the fabric's rings");
-    run_cmd->add_option("test", run.test, "write_bw, read_bw, send_bw, write_lat, read_lat, send_lat, reg_lat, reg_rate, santest, or all")
+    run_cmd
+        ->add_option("test", run.test,
+                     "write_bw, read_bw, send_bw, write_lat, read_lat, send_lat, reg_lat, reg_rate, santest, or all")
         ->required()
-        ->check(CLI::IsMember({"write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat", "reg_lat", "reg_rate", "santest", "all"}));
-    run_cmd->footer("What follows TEST goes to the test program (sanlab run write_bw -h lists its options): sanlab run write_bw -s 1M -n 1000");
+        ->check(CLI::IsMember({"write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat", "reg_lat",
+                               "reg_rate", "santest", "all"}));
+    run_cmd->footer(
+        "What follows TEST goes to the test program: sanlab run write_bw -s 1M -n 1000\n"
+        "Its own options: sanlab run write_bw -h");
 
     lab::AttachOptions attach;
     auto *attach_cmd = app.add_subcommand("attach", "give a libvirt domain of yours a SAN NIC on the lab's fabric");
     auto *detach_cmd = app.add_subcommand("detach", "take it out again; the domain is as it was before");
     for (CLI::App *cmd : {attach_cmd, detach_cmd}) {
         cmd->add_option("domain", attach.domain, "name or UUID; it must be persistent")->required();
-        cmd->add_option("--connect", attach.uri, "libvirt URI (default: the lab's, else a running libvirtd), on this host");
+        cmd->add_option("--connect", attach.uri,
+                        "libvirt URI (default: the lab's, else a running libvirtd), on this host");
         cmd->add_flag("--dry-run", attach.dry_run, "print the change of the domain's description, and change nothing");
     }
     attach_cmd->add_option("--ip", attach.ip, "IPv4 address of the NIC (default: a free one from 10.77.0.100 on)");
-    attach_cmd->add_option("--fabric", attach.fabric, "socket of a sanfabricd of yours (default: the lab's, which is started if need be)");
+    attach_cmd->add_option("--fabric", attach.fabric,
+                           "socket of a sanfabricd of yours (default: the lab's, which is started if need be)");
 
     auto *doctor_cmd = app.add_subcommand("doctor", "what is missing here, and how to get it");
 

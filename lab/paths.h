@@ -16,7 +16,7 @@ struct Paths {
     std::string programs;  // sanlab, sanfabricd, nthost, qemu-system-x86_64: the folder this program lies in
     std::string windows;   // sanproxy.sys, sanprov.dll, sanperf.exe, santest.exe
     std::string micro;     // vmlinux, initramfs
-    std::string run;       // sockets, logs, state of the running lab; $SANLAB_RUN, /run/sanlab or $XDG_RUNTIME_DIR/sanlab
+    std::string run;  // sockets, logs, state of the running lab; $SANLAB_RUN, /run/sanlab or $XDG_RUNTIME_DIR/sanlab
 
     static Paths find();
     std::string program(const std::string &name) const { return programs + '/' + name; }

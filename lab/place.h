@@ -18,8 +18,9 @@ class Place {
     virtual std::string ip(unsigned machine) const = 0;
     virtual std::string name(unsigned machine) const = 0;
     // Runs PROGRAM.exe with arguments on one of them.
-    virtual std::unique_ptr<Runner> start(unsigned machine, const std::string &program, const std::vector<std::string> &arguments,
-                                          unsigned seconds, LineSink sink) = 0;
+    virtual std::unique_ptr<Runner> start(unsigned machine, const std::string &program,
+                                          const std::vector<std::string> &arguments, unsigned seconds,
+                                          LineSink sink) = 0;
     // Buffer that bandwidth tests cycle through, bytes with suffix.
     virtual std::string buffer() const = 0;
     virtual std::string description() const = 0;
@@ -30,8 +31,8 @@ struct HostPlaceOptions {
     std::string revoke = "key";
 };
 std::unique_ptr<Place> host_place(const Paths &paths, const HostPlaceOptions &options);
-// Guests `from` and `to` of the lab that is up, counted from 1: ours alone as long as the place lives. `what`: for others who want them.
-// UserError when there is no such guest, or when it is busy.
+// Guests `from` and `to` of the lab that is up, counted from 1: ours alone as long as the place lives. `what`: for
+// others who want them. UserError when there is no such guest, or when it is busy.
 std::unique_ptr<Place> vm_place(const Paths &paths, unsigned from, unsigned to, const std::string &what);
 
 }  // namespace lab

@@ -17,7 +17,8 @@ namespace lab {
 
 Process::Process(const std::vector<std::string> &argv, LineSink sink) : sink_(std::move(sink)) {
     int out[2], err[2];
-    if (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0) throw std::runtime_error(std::string("pipe: ") + std::strerror(errno));
+    if (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0)
+        throw std::runtime_error(std::string("pipe: ") + std::strerror(errno));
     std::vector<char *> args;
     for (const std::string &a : argv) args.push_back(const_cast<char *>(a.c_str()));
     args.push_back(nullptr);
@@ -69,7 +70,8 @@ void Process::read_all() {
         }
     }
     int status = 0;
-    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {}
+    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
     std::lock_guard lock(mutex_);
     status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     ended_.notify_all();

@@ -39,14 +39,16 @@ void print_ratio(std::FILE *out, const json &document) {
     double memcpy_rate = document.value("memcpy_bytes_per_second", 0.0), best = 0;
     unsigned long long size = 0;
     for (const json &r : document["results"])
-        if (r.value("bytes_per_second", 0.0) > best) best = r.value("bytes_per_second", 0.0), size = r.value("size", 0ull);
+        if (r.value("bytes_per_second", 0.0) > best)
+            best = r.value("bytes_per_second", 0.0), size = r.value("size", 0ull);
     if (memcpy_rate > 0 && best > 0)
-        std::fprintf(out, " %llu bytes: %.2f MB/sec, %.2f of memcpy (%.2f MB/sec)\n", size, best / kMebi, best / memcpy_rate, memcpy_rate / kMebi);
+        std::fprintf(out, " %llu bytes: %.2f MB/sec, %.2f of memcpy (%.2f MB/sec)\n", size, best / kMebi,
+                     best / memcpy_rate, memcpy_rate / kMebi);
 }
 
 void print_table(std::FILE *out, const json &document) {
-    std::fprintf(out, "%-10s %-18s %9s %10s %8s %9s %9s %9s %9s  %s\n", "test", "direction", "bytes", "iterations", "GB/s", "Mmsg/s", "min[us]",
-                "typ[us]", "99%[us]", "verified");
+    std::fprintf(out, "%-10s %-18s %9s %10s %8s %9s %9s %9s %9s  %s\n", "test", "direction", "bytes", "iterations",
+                 "GB/s", "Mmsg/s", "min[us]", "typ[us]", "99%[us]", "verified");
     for (const json &r : document["results"]) {
         std::string direction = r.value("from", "") + "->" + r.value("to", "");
         bool bandwidth = r.contains("bytes_per_second");
@@ -57,16 +59,22 @@ void print_table(std::FILE *out, const json &document) {
         };
         std::string gbs = bandwidth ? number(r["bytes_per_second"].get<double>() / 1e9, 2) : "-";
         std::string rate = bandwidth ? number(r["msg_rate_mpps"], 4) : "-";
-        std::string low = bandwidth ? "-" : number(r["t_min"], 2), typical = bandwidth ? "-" : number(r["t_typical"], 2);
+        std::string low = bandwidth ? "-" : number(r["t_min"], 2),
+                    typical = bandwidth ? "-" : number(r["t_typical"], 2);
         std::string p99 = bandwidth ? "-" : number(r["p99"], 2);
         const json verified = r.value("verified", json());
-        std::fprintf(out, "%-10s %-18s %9llu %10llu %8s %9s %9s %9s %9s  %s\n", r.value("test", "").c_str(), direction.c_str(),
-                    static_cast<unsigned long long>(r.value("size", 0)), static_cast<unsigned long long>(r.value("iterations", 0)), gbs.c_str(),
-                    rate.c_str(), low.c_str(), typical.c_str(), p99.c_str(), verified.is_null() ? "-" : verified.get<bool>() ? "yes" : "NO");
+        std::fprintf(out, "%-10s %-18s %9llu %10llu %8s %9s %9s %9s %9s  %s\n", r.value("test", "").c_str(),
+                     direction.c_str(), static_cast<unsigned long long>(r.value("size", 0)),
+                     static_cast<unsigned long long>(r.value("iterations", 0)), gbs.c_str(), rate.c_str(), low.c_str(),
+                     typical.c_str(), p99.c_str(),
+                     verified.is_null()     ? "-"
+                     : verified.get<bool>() ? "yes"
+                                            : "NO");
     }
     double best = 0, memcpy_rate = document.value("memcpy_bytes_per_second", 0.0);
     for (const json &r : document["results"])
-        if (r.value("size", 0) == 1 << 20 && r.value("test", "") == "write_bw") best = std::max(best, r.value("bytes_per_second", 0.0));
+        if (r.value("size", 0) == 1 << 20 && r.value("test", "") == "write_bw")
+            best = std::max(best, r.value("bytes_per_second", 0.0));
     std::fprintf(out, "%s; memcpy on the host: %.2f GB/s", document.value("place", "").c_str(), memcpy_rate / 1e9);
     if (best > 0) std::fprintf(out, "; 1 MiB writes reach %.2f of it", best / memcpy_rate);
     std::fprintf(out, "; GB: 10^9 bytes\n");
@@ -75,9 +83,11 @@ void print_table(std::FILE *out, const json &document) {
 void check_json_file(const std::string &file) {
     if (file.empty() || file == "-") return;
     const bool there = std::filesystem::exists(file);
-    if (there && !std::filesystem::is_regular_file(file) && !std::filesystem::is_directory(file)) return;  // a pipe, a terminal
+    if (there && !std::filesystem::is_regular_file(file) && !std::filesystem::is_directory(file))
+        return;  // a pipe, a terminal
     const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) throw UserError("--json " + file + ": " + std::strerror(errno) + "; it takes a file that can be written, or -");
+    if (fd < 0)
+        throw UserError("--json " + file + ": " + std::strerror(errno) + "; it takes a file that can be written, or -");
     close(fd);
     if (!there) unlink(file.c_str());
 }

@@ -10,8 +10,8 @@ namespace lab {
 
 // Bytes per second of memcpy in pieces of 1 MiB over buffers that cycle through 256 MiB, so that caches do not flatter.
 double measure_memcpy();
-// One line below sanperf's table, in its units: the best bandwidth as a part of the memcpy rate in the same document (nothing if it
-// has none).
+// One line below sanperf's table, in its units: the best bandwidth as a part of the memcpy rate in the same document
+// (nothing if it has none).
 void print_ratio(std::FILE *out, const nlohmann::json &document);
 // One table of all results of `sanlab run all`.
 void print_table(std::FILE *out, const nlohmann::json &document);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // sanlab run: one test, santest, or all bandwidth and latency tests both ways.
+#include <spdlog/spdlog.h>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <mutex>
-#include <spdlog/spdlog.h>
 
 #include "commands.h"
 #include "interrupt.h"
@@ -20,8 +20,8 @@ namespace {
 
 struct Outcome {
     int status = 0;
-    json document;       // what the client wrote as JSON, if it was asked to
-    std::string trouble; // last lines of both sides when something failed
+    json document;        // what the client wrote as JSON, if it was asked to
+    std::string trouble;  // last lines of both sides when something failed
 };
 
 // Collects one side's output: passes lines on, and takes a JSON document (from a line "{" to a line "}") out of them.
@@ -66,7 +66,8 @@ std::optional<int> wait_for(Runner &runner, double seconds) {
     for (const auto start = std::chrono::steady_clock::now();;) {
         const auto status = runner.wait(0.1);
         throw_if_interrupted();
-        if (status || std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() >= seconds) return status;
+        if (status || std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() >= seconds)
+            return status;
     }
 }
 
@@ -96,13 +97,15 @@ std::FILE *table_of(const RunOptions &options) { return options.json_file == "-"
 bool is_bandwidth(const std::string &test) { return test.size() > 3 && test.compare(test.size() - 3, 3, "_bw") == 0; }
 
 bool has_option(const std::vector<std::string> &args, const std::string &option) {
-    return std::any_of(args.begin(), args.end(), [&](const std::string &a) { return a == option || a.rfind(option + '=', 0) == 0; });
+    return std::any_of(args.begin(), args.end(),
+                       [&](const std::string &a) { return a == option || a.rfind(option + '=', 0) == 0; });
 }
 
 int run_perf(Place &place, const RunOptions &options) {
     std::vector<std::string> common = {options.test};
     common.insert(common.end(), options.arguments.begin(), options.arguments.end());
-    if (is_bandwidth(options.test) && !has_option(options.arguments, "--buffer")) common.push_back("--buffer=" + place.buffer());
+    if (is_bandwidth(options.test) && !has_option(options.arguments, "--buffer"))
+        common.push_back("--buffer=" + place.buffer());
     std::vector<std::string> server = common, client = common;
     if (is_bandwidth(options.test)) client.push_back("--memcpy");
     client.push_back("--json=-");
@@ -127,7 +130,8 @@ int run_all(Place &place, const RunOptions &options) {
     };
     const Case cases[] = {{"write_bw", {"64K", "1M"}}, {"read_bw", {"64K", "1M"}}, {"send_bw", {"64K", "1M"}},
                           {"write_lat", {"8"}},        {"read_lat", {"8"}},        {"send_lat", {"8"}}};
-    json document = {{"place", place.description()}, {"memcpy_bytes_per_second", measure_memcpy()}, {"results", json::array()}};
+    json document = {
+        {"place", place.description()}, {"memcpy_bytes_per_second", measure_memcpy()}, {"results", json::array()}};
     int status = 0;
     for (const Case &c : cases) {
         for (unsigned client : {0u, 1u}) {
@@ -171,10 +175,13 @@ int run_santest(Place &place, const RunOptions &options) {
 // Help and version come from the program itself, which needs no machine for that.
 int ask_program(const Paths &paths, const RunOptions &options) {
     const bool santest = options.test == "santest";
-    std::vector<std::string> argv = {paths.need_program("nthost"), "--path", paths.windows, "--", paths.need_windows(santest ? "santest.exe" : "sanperf.exe")};
+    std::vector<std::string> argv = {paths.need_program("nthost"), "--path", paths.windows, "--",
+                                     paths.need_windows(santest ? "santest.exe" : "sanperf.exe")};
     if (!santest && options.test != "all") argv.push_back(options.test);
     argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
-    Process program(argv, [](Stream stream, const std::string &line) { std::fprintf(stream == Stream::output ? stdout : stderr, "%s\n", line.c_str()); });
+    Process program(argv, [](Stream stream, const std::string &line) {
+        std::fprintf(stream == Stream::output ? stdout : stderr, "%s\n", line.c_str());
+    });
     return wait_for(program, 30).value_or(124);
 }
 
@@ -189,12 +196,15 @@ bool asks_program(const std::vector<std::string> &args) {
 int run(const Paths &paths, const RunOptions &options) {
     for (const char *own : {"--on", "--json", "--from", "--to", "--revoke", "--no-direct"})
         if (has_option(options.arguments, own))
-            throw UserError(std::string(own) + " is an option of sanlab run: it stands before " + options.test + ", what follows goes to the test program");
+            throw UserError(std::string(own) + " is an option of sanlab run: it stands before " + options.test +
+                            ", what follows goes to the test program");
     if (asks_program(options.arguments)) return ask_program(paths, options);
-    if (options.test == "santest" && !options.json_file.empty()) throw UserError("--json: santest has no figures; santest --report=FILE writes its table");
+    if (options.test == "santest" && !options.json_file.empty())
+        throw UserError("--json: santest has no figures; santest --report=FILE writes its table");
     check_json_file(options.json_file);
-    std::unique_ptr<Place> place = options.where == "host" ? host_place(paths, {options.direct, options.revoke})
-                                                           : vm_place(paths, options.from, options.to, "sanlab run " + options.test);
+    std::unique_ptr<Place> place = options.where == "host"
+                                       ? host_place(paths, {options.direct, options.revoke})
+                                       : vm_place(paths, options.from, options.to, "sanlab run " + options.test);
     if (options.test == "all") return run_all(*place, options);
     if (options.test == "santest") return run_santest(*place, options);
     return run_perf(*place, options);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// runner.h: one program that runs somewhere, its output line by line, and its end. A reader thread feeds the lines to `sink`.
+// runner.h: one program that runs somewhere, its output line by line, and its end. A reader thread feeds the lines to
+// `sink`.
 #pragma once
 
 #include <sys/types.h>

@@ -38,7 +38,8 @@ std::optional<LabState> LabState::load(const std::string &run) {
         s.fabric_pid = j.value("fabric_pid", 0);
         s.fabric_socket = j.value("fabric_socket", "");
         for (const json &g : j.value("guests", json::array()))
-            s.guests.push_back({g.value("name", ""), g.value("ip", ""), g.value("domain", ""), g.value("agent_socket", ""), g.value("console_log", "")});
+            s.guests.push_back({g.value("name", ""), g.value("ip", ""), g.value("domain", ""),
+                                g.value("agent_socket", ""), g.value("console_log", "")});
     } catch (const json::exception &) {
         throw UserError(run + "/lab.json is damaged; end what is left of the lab with: sanlab down");
     }
@@ -50,7 +51,9 @@ FileLock::FileLock(const std::string &path, const std::string &who) {
     const std::string folder = std::filesystem::path(path).parent_path();
     std::filesystem::create_directories(folder, ec);
     fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd_ < 0) throw UserError("cannot write to " + folder + " (" + std::strerror(errno) + "); set SANLAB_RUN to a folder of yours");
+    if (fd_ < 0)
+        throw UserError("cannot write to " + folder + " (" + std::strerror(errno) +
+                        "); set SANLAB_RUN to a folder of yours");
     held_ = flock(fd_, LOCK_EX | LOCK_NB) == 0;
     if (!held_) return;
     const std::string text = who + " (pid " + std::to_string(getpid()) + ")";
@@ -76,10 +79,22 @@ std::string guest_lock(const std::string &run, const std::string &guest) { retur
 void LabState::save(const std::string &run) const {
     json guests_json = json::array();
     for (const GuestState &g : guests)
-        guests_json.push_back({{"name", g.name}, {"ip", g.ip}, {"domain", g.domain}, {"agent_socket", g.agent_socket}, {"console_log", g.console_log}});
-    json j = {{"uri", uri}, {"private_daemon", private_daemon}, {"iommu", iommu}, {"kvm", kvm}, {"complete", complete}, {"memory_mib", memory_mib},
-              {"share_memory", share_memory}, {"revoke", revoke},
-              {"fabric_pid", fabric_pid}, {"fabric_socket", fabric_socket}, {"guests", guests_json}};
+        guests_json.push_back({{"name", g.name},
+                               {"ip", g.ip},
+                               {"domain", g.domain},
+                               {"agent_socket", g.agent_socket},
+                               {"console_log", g.console_log}});
+    json j = {{"uri", uri},
+              {"private_daemon", private_daemon},
+              {"iommu", iommu},
+              {"kvm", kvm},
+              {"complete", complete},
+              {"memory_mib", memory_mib},
+              {"share_memory", share_memory},
+              {"revoke", revoke},
+              {"fabric_pid", fabric_pid},
+              {"fabric_socket", fabric_socket},
+              {"guests", guests_json}};
     std::string path = run + "/lab.json", part = path + ".part";
     {
         std::ofstream out(part);

@@ -32,12 +32,14 @@ void look_up(json &row, const std::string &domain, const std::string &ip, Hyperv
 }
 
 void print_rows(const char *title, const json &rows) {
-    std::printf("%-10s %-14s %-10s %-6s %-8s %14s %14s %12s\n", title, "ip", "state", "link", "pid", "tx_bytes", "rx_bytes", "retransmits");
+    std::printf("%-10s %-14s %-10s %-6s %-8s %14s %14s %12s\n", title, "ip", "state", "link", "pid", "tx_bytes",
+                "rx_bytes", "retransmits");
     for (const json &g : rows) {
         const json nic = g.value("nic", json::object());
-        std::printf("%-10s %-14s %-10s %-6s %-8d %14llu %14llu %12llu\n", g.value("name", "").c_str(), g.value("ip", "").c_str(),
-                    g.value("state", "").c_str(), g.value("link", "").c_str(), g.value("pid", 0),
-                    nic.value("tx_bytes", 0ull), nic.value("rx_bytes", 0ull), nic.value("retransmits", 0ull));
+        std::printf("%-10s %-14s %-10s %-6s %-8d %14llu %14llu %12llu\n", g.value("name", "").c_str(),
+                    g.value("ip", "").c_str(), g.value("state", "").c_str(), g.value("link", "").c_str(),
+                    g.value("pid", 0), nic.value("tx_bytes", 0ull), nic.value("rx_bytes", 0ull),
+                    nic.value("retransmits", 0ull));
     }
 }
 
@@ -82,7 +84,11 @@ int status(const Paths &paths, bool as_json) {
     json guests = json::array(), attached = json::array();
     Connections connections(paths);
     for (const GuestState &g : state ? state->guests : std::vector<GuestState>{}) {
-        json row = {{"name", g.name}, {"ip", g.ip}, {"domain", g.domain}, {"console", g.console_log}, {"agent", g.agent_socket}};
+        json row = {{"name", g.name},
+                    {"ip", g.ip},
+                    {"domain", g.domain},
+                    {"console", g.console_log},
+                    {"agent", g.agent_socket}};
         look_up(row, g.domain, g.ip, connections.to(state->uri), fabric);
         guests.push_back(row);
     }
@@ -98,8 +104,8 @@ int status(const Paths &paths, bool as_json) {
         return 0;
     }
     if (state)
-        std::printf("libvirt %s%s; %s, %s\n", state->uri.c_str(), state->private_daemon ? " (private)" : "", state->kvm ? "KVM" : "TCG",
-                    state->iommu ? "checking IOMMU" : "no IOMMU");
+        std::printf("libvirt %s%s; %s, %s\n", state->uri.c_str(), state->private_daemon ? " (private)" : "",
+                    state->kvm ? "KVM" : "TCG", state->iommu ? "checking IOMMU" : "no IOMMU");
     else std::printf("no lab is up; start one with: sanlab up\n");
     if (!connections.trouble.empty()) std::printf("  %s\n", connections.trouble.c_str());
     if (!fabric.value("ok", false)) std::printf("  fabric: %s\n", fabric.value("error", "").c_str());
@@ -109,7 +115,8 @@ int status(const Paths &paths, bool as_json) {
 }
 
 int nic_state(const Paths &paths, const std::string &guest) {
-    if (!LabState::load(paths.run) && attached_domains(paths).empty()) throw UserError("no lab is up; start one with: sanlab up");
+    if (!LabState::load(paths.run) && attached_domains(paths).empty())
+        throw UserError("no lab is up; start one with: sanlab up");
     json answer = json::parse(ask_fabric(fabric_socket(paths), json{{"cmd", "state"}, {"nic", guest}}.dump()));
     if (!answer.value("ok", false)) throw UserError(answer.value("error", "sanfabricd gave no reason"));
     std::cout << answer["state"].dump(2) << std::endl;
@@ -119,14 +126,18 @@ int nic_state(const Paths &paths, const std::string &guest) {
 int doctor(const Paths &paths) {
     int missing = 0;
     auto line = [&](bool ok, const std::string &what, const std::string &cure) {
-        std::printf("%-8s %s%s%s\n", ok ? "ok" : "MISSING", what.c_str(), ok || cure.empty() ? "" : ": ", ok ? "" : cure.c_str());
+        std::printf("%-8s %s%s%s\n", ok ? "ok" : "MISSING", what.c_str(), ok || cure.empty() ? "" : ": ",
+                    ok ? "" : cure.c_str());
         missing += !ok;
     };
-    for (const char *name : {"sanfabricd", "nthost"}) line(fs::exists(paths.program(name)), paths.program(name), "scripts/build");
-    line(fs::exists(paths.program("qemu-system-x86_64")), paths.program("qemu-system-x86_64"), "scripts/build (it calls scripts/build-qemu)");
+    for (const char *name : {"sanfabricd", "nthost"})
+        line(fs::exists(paths.program(name)), paths.program(name), "scripts/build");
+    line(fs::exists(paths.program("qemu-system-x86_64")), paths.program("qemu-system-x86_64"),
+         "scripts/build (it calls scripts/build-qemu)");
     for (const char *name : {"sanproxy.sys", "sanprov.dll", "sanperf.exe", "santest.exe"})
         line(fs::exists(paths.windows + '/' + name), paths.windows + '/' + name, "scripts/build");
-    for (const char *name : {"vmlinux", "initramfs"}) line(fs::exists(paths.micro + '/' + name), paths.micro + '/' + name, "scripts/build");
+    for (const char *name : {"vmlinux", "initramfs"})
+        line(fs::exists(paths.micro + '/' + name), paths.micro + '/' + name, "scripts/build");
     bool system = fs::exists("/run/libvirt/libvirt-sock") || fs::exists("/run/libvirt/virtqemud-sock");
     bool installed = fs::exists("/usr/sbin/libvirtd") && fs::exists("/usr/sbin/virtlogd");
     line(system || installed, "libvirt", "apt-get install libvirt-daemon-system");

@@ -3,9 +3,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <spdlog/spdlog.h>
 #include <filesystem>
 #include <fstream>
-#include <spdlog/spdlog.h>
 #include <thread>
 
 #include "agent.h"
@@ -66,7 +66,9 @@ void take_down(const Paths &paths, const LabState &state) {
     }
     const std::vector<AttachedDomain> attached = attached_domains(paths);
     if (attached.empty()) stop_fabric(paths);
-    else std::printf("sanfabricd keeps running for what is attached to it; next: sanlab detach %s\n", attached.front().domain.c_str());
+    else
+        std::printf("sanfabricd keeps running for what is attached to it; next: sanlab detach %s\n",
+                    attached.front().domain.c_str());
     LabState::remove(paths.run);
 }
 
@@ -79,12 +81,14 @@ void wait_for_guests(const LabState &state, unsigned seconds) {
             Agent agent(g.agent_socket, seconds);
             const char *wanted = state.iommu ? "vfio-pci" : "uio_pci_generic";
             if (agent.driver() != wanted)
-                throw std::runtime_error("guest " + g.name + " has its NIC with driver '" + agent.driver() + "', expected " + wanted);
+                throw std::runtime_error("guest " + g.name + " has its NIC with driver '" + agent.driver() +
+                                         "', expected " + wanted);
         } catch (const std::exception &e) {
             std::ifstream log(g.console_log);
             std::string tail((std::istreambuf_iterator<char>(log)), {});
             if (tail.size() > 1500) tail.erase(0, tail.size() - 1500);
-            throw std::runtime_error(std::string(e.what()) + (tail.empty() ? "" : "\nlast lines of " + g.console_log + ":\n" + tail));
+            throw std::runtime_error(std::string(e.what()) +
+                                     (tail.empty() ? "" : "\nlast lines of " + g.console_log + ":\n" + tail));
         }
     }
 }
@@ -138,7 +142,8 @@ void add_guests(const Paths &paths, LabState &state, unsigned wanted, Hypervisor
     while (state.guests.size() < wanted) add_guest(paths, state, guest, hypervisor);
 }
 
-// libvirt takes a moment to notice that a hypervisor has died: what does not answer is gone. Who runs a test in it knows better.
+// libvirt takes a moment to notice that a hypervisor has died: what does not answer is gone. Who runs a test in it
+// knows better.
 bool guest_lives(const Paths &paths, const GuestState &g, Hypervisor &hypervisor) {
     if (hypervisor.info(g.domain).state == "gone") return false;
     if (const FileLock lock(guest_lock(paths.run, g.name), "sanlab up"); !lock.held()) return true;
@@ -156,12 +161,14 @@ void name_what_stays(const LabState &state, const UpOptions &options) {
     auto keep = [&](bool differs, const std::string &what) {
         if (differs) kept += (kept.empty() ? "" : ", ") + what;
     };
-    keep(options.memory_mib.value_or(state.memory_mib) != state.memory_mib, "memory of " + std::to_string(state.memory_mib) + " MiB");
+    keep(options.memory_mib.value_or(state.memory_mib) != state.memory_mib,
+         "memory of " + std::to_string(state.memory_mib) + " MiB");
     keep(options.iommu.value_or(state.iommu) != state.iommu, "a checking IOMMU");
     keep(options.share_memory.value_or(state.share_memory) != state.share_memory, "shared memory");
     keep(options.revoke.value_or(state.revoke) != state.revoke, "revoke=" + state.revoke);
     keep(!options.uri.empty() && options.uri != state.uri, "libvirt " + state.uri);
-    if (!kept.empty()) spdlog::warn("the lab that is up keeps {}; for something else: sanlab down, then sanlab up", kept);
+    if (!kept.empty())
+        spdlog::warn("the lab that is up keeps {}; for something else: sanlab down, then sanlab up", kept);
 }
 
 // A lab that is up: boots the guests that are gone, and adds more. Whatever fails leaves the lab as it was.
@@ -192,11 +199,13 @@ int join(const Paths &paths, LabState state, const UpOptions &options) {
             throw_if_interrupted();
             std::ifstream in(xml_file(paths, g));
             std::string xml((std::istreambuf_iterator<char>(in)), {});
-            if (xml.empty()) throw std::runtime_error("cannot read " + xml_file(paths, g) + "; end this lab with: sanlab down");
+            if (xml.empty())
+                throw std::runtime_error("cannot read " + xml_file(paths, g) + "; end this lab with: sanlab down");
             hypervisor->create(xml);
         }
         if (wanted > had) add_guests(paths, state, static_cast<unsigned>(wanted), *hypervisor);
-        booting.guests.insert(booting.guests.end(), state.guests.begin() + static_cast<ptrdiff_t>(had), state.guests.end());
+        booting.guests.insert(booting.guests.end(), state.guests.begin() + static_cast<ptrdiff_t>(had),
+                              state.guests.end());
         if (!booting.guests.empty()) wait_for_guests(booting, options.boot_seconds);
     } catch (...) {
         for (size_t i = had; i < state.guests.size(); i++) booting.guests.push_back(state.guests[i]);
@@ -215,14 +224,17 @@ int join(const Paths &paths, LabState state, const UpOptions &options) {
 
 int up(const Paths &paths, const UpOptions &options) {
     // Sockets below it must fit into 107 characters.
-    if (paths.run.size() > 70) throw UserError("the folder " + paths.run + " has a name of more than 70 characters; set SANLAB_RUN to a shorter one");
+    if (paths.run.size() > 70)
+        throw UserError("the folder " + paths.run +
+                        " has a name of more than 70 characters; set SANLAB_RUN to a shorter one");
     LabLock lock(paths.run);
     if (auto state = LabState::load(paths.run)) {
         if (state->complete) return join(paths, *state, options);
         std::printf("a lab was left unfinished; starting anew\n");
         take_down(paths, *state);
     }
-    if (!options.uri.empty()) Hypervisor::connect(options.uri, paths.run, false);  // what the user named is checked first
+    if (!options.uri.empty())
+        Hypervisor::connect(options.uri, paths.run, false);  // what the user named is checked first
     paths.need_program("qemu-system-x86_64");
     for (const char *file : {"vmlinux", "initramfs"}) paths.need_micro(file);
     fs::create_directories(paths.run);

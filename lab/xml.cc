@@ -22,10 +22,12 @@ int depth(xmlNodePtr node) {
     return n;
 }
 
-xmlNodePtr line(int indent) { return xmlNewText(x(('\n' + std::string(2 * static_cast<size_t>(indent), ' ')).c_str())); }
+xmlNodePtr line(int indent) {
+    return xmlNewText(x(('\n' + std::string(2 * static_cast<size_t>(indent), ' ')).c_str()));
+}
 
-// Puts an element behind `before` (nullptr: first) on a line of its own. White space goes beside elements only: libxml2 merges a text
-// that it is to add beside another into that one, and frees it.
+// Puts an element behind `before` (nullptr: first) on a line of its own. White space goes beside elements only: libxml2
+// merges a text that it is to add beside another into that one, and frees it.
 xmlNodePtr put(xmlNodePtr parent, xmlNodePtr before, const char *name, xmlNsPtr ns) {
     xmlNodePtr node = xmlNewDocNode(parent->doc, ns, x(name), nullptr);
     const int indent = depth(parent) + 1;
@@ -50,7 +52,8 @@ xmlNodePtr put(xmlNodePtr parent, xmlNodePtr before, const char *name, xmlNsPtr 
 }  // namespace
 
 Document::Document(const std::string &text)
-    : doc_(xmlReadMemory(text.data(), static_cast<int>(text.size()), "domain.xml", nullptr, XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING)) {
+    : doc_(xmlReadMemory(text.data(), static_cast<int>(text.size()), "domain.xml", nullptr,
+                         XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING)) {
     if (!doc_ || !root()) throw UserError("the domain's description is not well-formed XML");
 }
 
@@ -64,7 +67,8 @@ std::string Document::text() const {
 
 bool is(xmlNodePtr node, const char *name, const char *namespace_uri) {
     return node && node->type == XML_ELEMENT_NODE && xmlStrEqual(node->name, x(name)) &&
-           std::string(node->ns && node->ns->href ? reinterpret_cast<const char *>(node->ns->href) : "") == namespace_uri;
+           std::string(node->ns && node->ns->href ? reinterpret_cast<const char *>(node->ns->href) : "") ==
+               namespace_uri;
 }
 
 std::vector<xmlNodePtr> children(xmlNodePtr parent, const char *name, const char *namespace_uri) {
@@ -92,7 +96,9 @@ void each_element(xmlNodePtr node, const std::function<void(xmlNodePtr)> &visit)
 }
 
 std::string attribute(xmlNodePtr node, const char *name) { return node ? taken(xmlGetNoNsProp(node, x(name))) : ""; }
-void set_attribute(xmlNodePtr node, const char *name, const std::string &value) { xmlSetProp(node, x(name), x(value.c_str())); }
+void set_attribute(xmlNodePtr node, const char *name, const std::string &value) {
+    xmlSetProp(node, x(name), x(value.c_str()));
+}
 std::string content(xmlNodePtr node) { return node ? taken(xmlNodeGetContent(node)) : ""; }
 
 void set_content(xmlNodePtr node, const std::string &text) {

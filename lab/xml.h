@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// xml.h: libxml2 as far as editing a domain needs it: a document that frees itself, elements by name, attributes, and insertion and removal
-// that keep the indentation which is there.
+// xml.h: libxml2 as far as editing a domain needs it: a document that frees itself, elements by name, attributes, and
+// insertion and removal that keep the indentation which is there.
 #pragma once
 
 #include <libxml/tree.h>
@@ -44,7 +44,8 @@ void set_content(xmlNodePtr node, const std::string &text);
 
 // A new last child, or one after the last of the children named in `after`.
 xmlNodePtr append(xmlNodePtr parent, const char *name, xmlNsPtr ns = nullptr);
-xmlNodePtr insert_after(xmlNodePtr parent, const std::vector<const char *> &after, const char *name, xmlNsPtr ns = nullptr);
+xmlNodePtr insert_after(xmlNodePtr parent, const std::vector<const char *> &after, const char *name,
+                        xmlNsPtr ns = nullptr);
 // With the white space in front of it.
 void remove(xmlNodePtr node);
 
