@@ -125,11 +125,13 @@ uint64_t Port::deadline() const {
 }
 
 void Port::handle(snic::Nic &nic, const fabric_ctl &ctl, std::vector<Fd> fds, uint64_t now) {
-    if (ctl.cookie != FABRIC_COOKIE || ctl.version != FABRIC_VERSION) return disconnected(nic, now);
+    // A manager of another version refuses in its own words; what it says there is the same in all.
+    bool refusal = ctl.type == FABRIC_CTL_WELCOME && ctl.status != FABRIC_CTL_OK;
+    if (ctl.cookie != FABRIC_COOKIE || (ctl.version != FABRIC_VERSION && !refusal)) return disconnected(nic, now);
     switch (ctl.type) {
         case FABRIC_CTL_WELCOME:
             if (ctl.status != FABRIC_CTL_OK) {
-                static const char *const why[] = {"", "it speaks another version of the protocol", "it found our HELLO malformed",
+                static const char *const why[] = {"", "it speaks another version of the protocol (build both from one tree)", "it found our HELLO malformed",
                                                   "another NIC with this IP, GUID or name is alive", "it is full"};
                 if (!complained_)
                     log_(0, std::string("fabric: the manager refused this NIC: ") + (ctl.status < 5 ? why[ctl.status] : "unknown reason"));

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Real devices with their engine threads, joined by a real manager: data on both paths, deaths, restarts, faults.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <mutex>
 #include <thread>
 
 #include "manager.h"
+#include "port.h"
 #include "ring.h"
 #include "sim/device_board.h"
 
@@ -239,6 +241,32 @@ TEST_F(TrunkPair, RefusesItselfAndNonsense) {
     });
     ASSERT_TRUE(within(20, [&] { return left->status().find("a manager does not join itself") != std::string::npos; })) << left->status();
     EXPECT_FALSE(up(*left));
+}
+
+TEST(Port, SaysThatAManagerOfAnotherVersionRefusesIt) {
+    std::string path = socket_path() + ".v", error, said;
+    fabric::Fd listener = fabric::listen_unix(path, &error);
+    ASSERT_TRUE(listener) << error;
+    World world{1};
+    Machine &machine = world.add();
+    fabric::PortConfig config;
+    config.path = path;
+    config.name = "new";
+    fabric::Port port(config, [&](int, const std::string &text) { said += text + '\n'; });
+    port.poll_control(machine.nic, 1);
+    fabric::CtlSocket manager{fabric::Fd(accept(listener.get(), nullptr, nullptr))};
+    fabric_ctl ctl = {};
+    std::vector<fabric::Fd> fds;
+    ASSERT_EQ(manager.receive(ctl, fds), fabric::CtlSocket::Result::message);
+    ASSERT_EQ(ctl.type, FABRIC_CTL_HELLO);
+    ctl.version = FABRIC_VERSION + 1;
+    ctl.type = FABRIC_CTL_WELCOME;
+    ctl.status = FABRIC_CTL_BAD_VERSION;
+    ASSERT_TRUE(manager.send(ctl));
+    port.poll_control(machine.nic, 2);
+    EXPECT_NE(said.find("another version"), std::string::npos) << said;
+    EXPECT_FALSE(port.joined());
+    unlink(path.c_str());
 }
 
 TEST(Device, RefusesBadConfigurationWithOneLine) {
