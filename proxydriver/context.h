@@ -31,7 +31,7 @@ struct Context {
     LIST_ENTRY link;    // in Device::contexts
     LIST_ENTRY objects; // Object::context_link
     LIST_ENTRY ready;   // Object::ready_link, those with events
-    uint32_t own_events = 0; // SANPROXY_EVENT_LINK, _WAKE
+    uint32_t own_events = 0; // SANPROXY_EVENT_LINK, _WAKE, _FAILED
     PIRP wait = nullptr;     // the pended WAIT_EVENTS
 };
 
