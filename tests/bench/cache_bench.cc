@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// cache_bench: what a registration costs that the cache serves, with UCX's cache beside it where that is installed. Prints a
-// table, and JSON with --json FILE. Never passes or fails.
+// cache_bench: what a registration costs that the cache serves, with UCX's cache beside it where that is installed.
+// Prints a table, and JSON with --json FILE. Never passes or fails.
 //
-// Native code, and a backend whose registration does nothing, so that the figures are the cache's own. The lock is a mutex of the
-// system, as the provider's is. Everything is measured in short rounds, in turn, and medians are shown; ratios are those of one round. Two
-// threads are two connections, with all regions in common ("same") or half of them each ("own"). Where others use the processors, two
-// threads rarely run at the same time: hence also the least of all rounds, and their ratio. scripts/bench adds what a pair of calls costs through the real
-// provider and driver in nthost.
+// Native code, and a backend whose registration does nothing, so that the figures are the cache's own. The lock is a
+// mutex of the system, as the provider's is. Everything is measured in short rounds, in turn, and medians are shown;
+// ratios are those of one round. Two threads are two connections, with all regions in common ("same") or half of them
+// each ("own"). Where others use the processors, two threads rarely run at the same time: hence also the least of all
+// rounds, and their ratio. scripts/bench adds what a pair of calls costs through the real provider and driver in
+// nthost.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <barrier>
@@ -63,14 +64,16 @@ constexpr uint32_t kRights = local_read | local_write;
 using Order = std::vector<uint32_t>;
 
 // Nanoseconds for one of n.
-template <typename Work> double ns_each(uint64_t n, Work work) {
+template <typename Work>
+double ns_each(uint64_t n, Work work) {
     const auto begin = Clock::now();
     work();
     return std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / static_cast<double>(n);
 }
 
 // From `start` on, again and again.
-template <typename Pair> void in_order(const Order &order, uint64_t start, uint64_t operations, Pair pair) {
+template <typename Pair>
+void in_order(const Order &order, uint64_t start, uint64_t operations, Pair pair) {
     uint64_t at = start % order.size();
     for (uint64_t i = 0; i < operations; ++i) {
         pair(kBase + order[at] * kStride);
@@ -79,7 +82,8 @@ template <typename Pair> void in_order(const Order &order, uint64_t start, uint6
 }
 
 // Two threads, from the moment at which both run to the end of the last.
-template <typename Work> double ns_each_of_two(uint64_t n, Work work) {
+template <typename Work>
+double ns_each_of_two(uint64_t n, Work work) {
     std::barrier<> ready(2);
     Clock::time_point begin[2], end[2];
     auto run = [&](int i) {
@@ -153,7 +157,8 @@ Figures measure(uint64_t regions, uint64_t operations, unsigned rounds) {
     Ours ours(regions);
     auto pair = [&](int owner) { return [&ours, owner](uint64_t at) { ours.pair(owner, at, kLength); }; };
     f.miss = ns_each(regions, [&] { in_order(order, 0, regions, pair(0)); });
-    in_order(order, 0, regions, pair(1));  // the second connection has used each once: that is not a hit like the others
+    in_order(order, 0, regions,
+             pair(1));  // the second connection has used each once: that is not a hit like the others
 #ifdef SANLAB_UCX
     UcxCache ucx;
     auto ucx_pair = [&ucx](uint64_t at) {
@@ -164,7 +169,7 @@ Figures measure(uint64_t regions, uint64_t operations, unsigned rounds) {
     f.ucx_miss = ns_each(regions, [&] { in_order(order, 0, regions, ucx_pair); });
 #endif
     for (unsigned round = 0; round < rounds; ++round) {
-        const uint64_t start = round * operations; // or a large cache would be used in part only
+        const uint64_t start = round * operations;  // or a large cache would be used in part only
         const double hit = ns_each(operations, [&] { in_order(order, start, operations, pair(0)); });
         f.hit.add(hit);
         f.same.add(ns_each_of_two(operations, [&](int i) { in_order(same[i], start, operations, pair(i)); }));
@@ -177,7 +182,8 @@ Figures measure(uint64_t regions, uint64_t operations, unsigned rounds) {
 #ifdef SANLAB_UCX
         const double ucx_hit = ns_each(operations, [&] { in_order(order, start, operations, ucx_pair); });
         f.ucx_hit.add(ucx_hit);
-        f.ucx_scale.add(ucx_hit / ns_each_of_two(operations, [&](int i) { in_order(own[i], start, operations, ucx_pair); }));
+        f.ucx_scale.add(ucx_hit /
+                        ns_each_of_two(operations, [&](int i) { in_order(own[i], start, operations, ucx_pair); }));
         f.ratio.add(ucx_hit / hit);
 #endif
     }
@@ -192,9 +198,10 @@ Figures measure(uint64_t regions, uint64_t operations, unsigned rounds) {
 }
 
 void print_line(const Figures &f) {
-    std::printf("%9llu %6.1f %5.1f %6.2f %5.2f %6.2f %5.2f %8.1f %8.1f %10.1f %11.1f", static_cast<unsigned long long>(f.regions),
-                f.hit.median(), f.hit.least(), f.scale_same.median(), f.hit.least() / f.same.least(), f.scale_own.median(),
-                f.hit.least() / f.own.least(), f.part.median(), f.miss, f.invalidate, f.untouched);
+    std::printf("%9llu %6.1f %5.1f %6.2f %5.2f %6.2f %5.2f %8.1f %8.1f %10.1f %11.1f",
+                static_cast<unsigned long long>(f.regions), f.hit.median(), f.hit.least(), f.scale_same.median(),
+                f.hit.least() / f.same.least(), f.scale_own.median(), f.hit.least() / f.own.least(), f.part.median(),
+                f.miss, f.invalidate, f.untouched);
 #ifdef SANLAB_UCX
     std::printf(" | %8.1f %9.2f %8.1f %9.2f", f.ucx_hit.median(), f.ucx_scale.median(), f.ucx_miss, f.ratio.median());
 #endif
@@ -233,16 +240,22 @@ int main(int argc, char **argv) {
     unsigned rounds = 15;
     CLI::App app("what a registration costs that the cache serves");
     app.add_option("--json", json_file, "also write the figures there");
-    app.add_option("-n", operations, "look-ups for each figure in each round")->check(CLI::Range(uint64_t{1000}, uint64_t{1000000000}));
+    app.add_option("-n", operations, "look-ups for each figure in each round")
+        ->check(CLI::Range(uint64_t{1000}, uint64_t{1000000000}));
     app.add_option("--rounds", rounds, "rounds, of which the median is shown")->check(CLI::Range(1u, 101u));
     CLI11_PARSE(app, argc, argv);
     nlohmann::json document;
-    std::printf("Nanoseconds, medians of %u rounds. x2: throughput of two threads over that of one. Second figures: of the best rounds.\n", rounds);
+    std::printf(
+        "Nanoseconds, medians of %u rounds. x2: throughput of two threads over that of one. Second figures: of the "
+        "best rounds.\n",
+        rounds);
     const double processors = std::thread::hardware_concurrency();
     double load = 0;
     if (getloadavg(&load, 1) == 1 && load > processors / 2)
-        std::printf("This machine is busy (load %.1f on %.0f processors): what follows is worse than it would be.\n", load, processors);
-    std::printf("%9s %12s %12s %12s %8s %8s %10s %11s", "regions", "hit", "x2 same", "x2 own", "part", "miss", "invalidate", "inval. none");
+        std::printf("This machine is busy (load %.1f on %.0f processors): what follows is worse than it would be.\n",
+                    load, processors);
+    std::printf("%9s %12s %12s %12s %8s %8s %10s %11s", "regions", "hit", "x2 same", "x2 own", "part", "miss",
+                "invalidate", "inval. none");
 #ifdef SANLAB_UCX
     std::printf(" | %8s %9s %8s %9s", "UCX hit", "x2 own", "miss", "UCX/ours");
 #endif

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// nic_bench: the NIC and the fabric against memcpy, in one run. Prints a table, and JSON with --json FILE. Never passes or fails.
+// nic_bench: the NIC and the fabric against memcpy, in one run. Prints a table, and JSON with --json FILE. Never passes
+// or fails.
 //
-// Two real devices with their engine threads on a real fabric, driven by two small drivers in this process. memcpy is one thread, over
-// buffers that cycle through 256 MiB as those of the transfers do.
+// Two real devices with their engine threads on a real fabric, driven by two small drivers in this process. memcpy is
+// one thread, over buffers that cycle through 256 MiB as those of the transfers do.
 #include <malloc.h>
 #include <unistd.h>
 
@@ -36,7 +37,9 @@ class Table {
   public:
     void add(const std::string &what, double value, const std::string &unit, double reference = 0) {
         rows_.push_back({what, unit, value, reference});
-        if (reference > 0) std::printf("%-58s %12.3f %-6s %10.3f  ratio %.2f\n", what.c_str(), value, unit.c_str(), reference, value / reference);
+        if (reference > 0)
+            std::printf("%-58s %12.3f %-6s %10.3f  ratio %.2f\n", what.c_str(), value, unit.c_str(), reference,
+                        value / reference);
         else std::printf("%-58s %12.3f %-6s\n", what.c_str(), value, unit.c_str());
         std::fflush(stdout);
     }
@@ -76,7 +79,10 @@ struct Rig {
     uint64_t abuf = 0, bbuf = 0, akey = 0, bkey = 0;
 
     Rig(const std::string &path, bool direct)
-        : ba(path, "10.0.0.1", kSpan + (16u << 20), direct), bb(path, "10.0.0.2", kSpan + (16u << 20), direct), a(ba), b(bb) {
+        : ba(path, "10.0.0.1", kSpan + (16u << 20), direct),
+          bb(path, "10.0.0.2", kSpan + (16u << 20), direct),
+          a(ba),
+          b(bb) {
         ba.run([&] { return ba.link_up() && bb.link_up(); });
         a.start();
         b.start();
@@ -164,7 +170,8 @@ void bench_queue_pairs(Table &table, const std::string &path, double seconds) {
     b.start();
     GuestCq acq = a.create_cq(1024), bcq = b.create_cq(1024);
     uint64_t abuf = a.alloc(4096), bbuf = b.alloc(4096);
-    uint64_t akey = a.register_mr(abuf, 4096, SNIC_ACCESS_LOCAL_READ), bkey = b.register_mr(bbuf, 4096, SNIC_ACCESS_ALL, SNIC_QPN_ANY);
+    uint64_t akey = a.register_mr(abuf, 4096, SNIC_ACCESS_LOCAL_READ),
+             bkey = b.register_mr(bbuf, 4096, SNIC_ACCESS_ALL, SNIC_QPN_ANY);
     std::vector<GuestQp> qa, qb;
     qa.reserve(kPairs);
     qb.reserve(kPairs);
@@ -172,7 +179,8 @@ void bench_queue_pairs(Table &table, const std::string &path, double seconds) {
         while (qa.size() < count) {
             qa.push_back(a.create_qp(acq, acq, kEntries, kStride));
             qb.push_back(b.create_qp(bcq, bcq, kEntries, kStride));
-            if (!connect(a, qa.back(), b, qb.back(), 7000)) throw std::runtime_error("cannot connect queue pair " + std::to_string(qa.size()));
+            if (!connect(a, qa.back(), b, qb.back(), 7000))
+                throw std::runtime_error("cannot connect queue pair " + std::to_string(qa.size()));
         }
     };
     // Writes of 8 bytes over the first `used` queue pairs in turn, a second.
@@ -202,7 +210,8 @@ void bench_queue_pairs(Table &table, const std::string &path, double seconds) {
     double few = rate(8), few_all = rate(16);
     size_t before = allocated();
     join(kPairs);
-    table.add("memory of an idle connected queue pair", static_cast<double>(allocated() - before) / (2.0 * (kPairs - 16)), "bytes");
+    table.add("memory of an idle connected queue pair",
+              static_cast<double>(allocated() - before) / (2.0 * (kPairs - 16)), "bytes");
     table.add("8-byte writes on 8 of 10000 queue pairs (reference: of 16)", rate(8) / 1e6, "M/s", few / 1e6);
     table.add("8-byte writes on 10000 in turn (reference: 16 in turn)", rate(kPairs) / 1e6, "M/s", few_all / 1e6);
 }
@@ -210,7 +219,9 @@ void bench_queue_pairs(Table &table, const std::string &path, double seconds) {
 struct FlatHost : snic::Host {
     uint32_t state = 1;
     std::vector<uint64_t> pages;
-    std::byte *map(uint64_t addr, size_t &len, bool) override { return len ? reinterpret_cast<std::byte *>(addr) : nullptr; }
+    std::byte *map(uint64_t addr, size_t &len, bool) override {
+        return len ? reinterpret_cast<std::byte *>(addr) : nullptr;
+    }
     snic::RamRef ram_ref(const std::byte *, size_t) override { return {}; }
     uint64_t now_ns() override { return 0; }
     uint32_t random() override { return state = state * 1664525u + 1013904223u; }
@@ -224,7 +235,8 @@ void bench_tables(Table &table) {
     constexpr uint64_t kPages = 16384;
     auto *lists = static_cast<uint64_t *>(std::aligned_alloc(4096, (kPages / 512 + 1) * 4096));
     for (bool contiguous : {true, false}) {
-        for (uint64_t i = 0; i < kPages; i++) lists[i] = (contiguous ? 0x100000000 + i * 4096 : (i * 2654435761u % kPages) * 8192);
+        for (uint64_t i = 0; i < kPages; i++)
+            lists[i] = (contiguous ? 0x100000000 + i * 4096 : (i * 2654435761u % kPages) * 8192);
         uint64_t *root = lists + kPages;
         for (uint64_t i = 0; i < kPages / 512; i++) root[i] = reinterpret_cast<uint64_t>(lists + i * 512);
         int rounds = 0;
@@ -234,8 +246,8 @@ void bench_tables(Table &table) {
             if (map.load(host, {reinterpret_cast<uint64_t>(root), 0, 12, 2, 0}, kPages * 4096) != SNIC_OK) std::abort();
             rounds++;
         } while (seconds_since(start) < 0.2);
-        table.add(contiguous ? "registration, contiguous pages" : "registration, scattered pages", rounds * double(kPages) / seconds_since(start) / 1e6,
-                  "pg/us");
+        table.add(contiguous ? "registration, contiguous pages" : "registration, scattered pages",
+                  rounds * double(kPages) / seconds_since(start) / 1e6, "pg/us");
     }
     std::free(lists);
     double first = 0;
@@ -252,7 +264,9 @@ void bench_tables(Table &table) {
             mr->length = 4096;
             keys[i] = mr->key;
         }
-        if (regions == 1'000'000) table.add("memory of a region of one contiguous run", static_cast<double>(resident() - before) / regions, "bytes");
+        if (regions == 1'000'000)
+            table.add("memory of a region of one contiguous run", static_cast<double>(resident() - before) / regions,
+                      "bytes");
         // A window of 1,000 random regions: the cost of the table, not of the processor's caches for a million of them.
         std::vector<uint32_t> order(1000);
         for (uint32_t &o : order) o = host.random() % regions;
@@ -262,7 +276,8 @@ void bench_tables(Table &table) {
         do {
             for (uint32_t o : order) {
                 snic::Mr *mr;
-                found += mrs.check_remote(keys[o], 1, 5, o * 4096ull + 8, 64, SNIC_ACCESS_REMOTE_WRITE, mr) == snic::MrCheck::ok;
+                found += mrs.check_remote(keys[o], 1, 5, o * 4096ull + 8, 64, SNIC_ACCESS_REMOTE_WRITE, mr) ==
+                         snic::MrCheck::ok;
             }
             n += order.size();
         } while (seconds_since(start) < 0.1);
@@ -280,7 +295,9 @@ int main(int argc, char **argv) {
     std::string json_file;
     double seconds = 1;
     app.add_option("--json", json_file, "also write the rows as JSON");
-    app.add_option("--seconds", seconds, "for each measurement of a rate")->check(CLI::Range(0.1, 60.0))->capture_default_str();
+    app.add_option("--seconds", seconds, "for each measurement of a rate")
+        ->check(CLI::Range(0.1, 60.0))
+        ->capture_default_str();
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError &e) {
@@ -309,12 +326,15 @@ int main(int argc, char **argv) {
             double reference = memcpy_rate(to, from, Rig::kSpan, size);
             std::string name = std::to_string(size) + " bytes, " + std::to_string(depth) + " outstanding, 256 MiB";
             const char *kind = direct ? "direct" : "payload";
-            table.add(std::string(kind) + " write, " + name, rig.rate(SNIC_WR_RDMA_WRITE, size, depth, Rig::kSpan, seconds) * size / 1e9, "GB/s", reference);
-            table.add(std::string(kind) + " read, " + name, rig.rate(SNIC_WR_RDMA_READ, size, depth, Rig::kSpan, seconds) * size / 1e9, "GB/s", reference);
+            table.add(std::string(kind) + " write, " + name,
+                      rig.rate(SNIC_WR_RDMA_WRITE, size, depth, Rig::kSpan, seconds) * size / 1e9, "GB/s", reference);
+            table.add(std::string(kind) + " read, " + name,
+                      rig.rate(SNIC_WR_RDMA_READ, size, depth, Rig::kSpan, seconds) * size / 1e9, "GB/s", reference);
         }
         if (!direct) continue;
         double hot = memcpy_rate(to, from, 1 << 20, 1 << 20);
-        table.add("direct write, 1048576 bytes, hot", rig.rate(SNIC_WR_RDMA_WRITE, 1 << 20, 4, 1 << 20, seconds) * (1 << 20) / 1e9, "GB/s", hot);
+        table.add("direct write, 1048576 bytes, hot",
+                  rig.rate(SNIC_WR_RDMA_WRITE, 1 << 20, 4, 1 << 20, seconds) * (1 << 20) / 1e9, "GB/s", hot);
         table.add("8-byte writes, 64 outstanding", rig.rate(SNIC_WR_RDMA_WRITE, 8, 64, 1 << 20, seconds) / 1e6, "M/s");
         std::vector<double> times = rig.write_latency(20000);
         table.add("8-byte write, one way, median", times[times.size() / 2], "us");

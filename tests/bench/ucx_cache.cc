@@ -36,7 +36,9 @@ const char *UcxCache::version() { return UCT_VERNO_STRING; }
 
 bool UcxCache::acquire(uint64_t start, uint64_t length, void *&region) {
     ucs_rcache_region_t *found = nullptr;
-    if (ucs_rcache_get(cache_, reinterpret_cast<void *>(start), length, PROT_READ | PROT_WRITE, nullptr, &found) != UCS_OK) return false;
+    if (ucs_rcache_get(cache_, reinterpret_cast<void *>(start), length, PROT_READ | PROT_WRITE, nullptr, &found) !=
+        UCS_OK)
+        return false;
     region = found;
     return true;
 }

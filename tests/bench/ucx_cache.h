@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// ucx_cache.h: UCX's registration cache (libucs) with a registration that does nothing, for comparison. Only where libucx-dev
-// is installed: SANLAB_UCX says whether.
+// ucx_cache.h: UCX's registration cache (libucs) with a registration that does nothing, for comparison. Only where
+// libucx-dev is installed: SANLAB_UCX says whether.
 #pragma once
 
 #include <cstdint>

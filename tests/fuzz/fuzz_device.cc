@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A hostile guest: registers, doorbells, admin commands and guest memory in any order. The device must survive, and must not touch
-// memory outside the guest's RAM (AddressSanitizer sees that).
+// A hostile guest: registers, doorbells, admin commands and guest memory in any order. The device must survive, and
+// must not touch memory outside the guest's RAM (AddressSanitizer sees that).
 #include "input.h"
 #include "sim/guest.h"
 
@@ -24,8 +24,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     enable();
     for (int n = 0; n < 200 && !in.empty(); n++) {
         switch (in.take<uint8_t>() % 8) {
-            case 0: m.nic.write_register(in.take<uint8_t>(), in.take<uint64_t>(), in.take<uint8_t>() & 8 ? 8 : 4); break;
-            case 1: m.nic.doorbell(in.take<uint8_t>() % 5, in.take<uint8_t>() & 1 ? SNIC_DB_SQ : SNIC_DB_CQ_ARM, in.take<uint32_t>()); break;
+            case 0:
+                m.nic.write_register(in.take<uint8_t>(), in.take<uint64_t>(), in.take<uint8_t>() & 8 ? 8 : 4);
+                break;
+            case 1:
+                m.nic.doorbell(in.take<uint8_t>() % 5, in.take<uint8_t>() & 1 ? SNIC_DB_SQ : SNIC_DB_CQ_ARM,
+                               in.take<uint32_t>());
+                break;
             case 2: {  // poke memory
                 uint32_t at = in.take<uint16_t>() * 64u % (256 << 10), len = in.take<uint8_t>();
                 if (at + len > (256u << 10)) break;
@@ -40,7 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 for (size_t i = 0; i + 8 <= sizeof cmd.body; i += 8) {
                     uint64_t word;
                     std::memcpy(&word, cmd.body + i, 8);
-                    if ((word & 0xFF) == 0xA5) word = sim::Machine::kRamBase + (word >> 8 & 0x3F) * 4096, std::memcpy(cmd.body + i, &word, 8);
+                    if ((word & 0xFF) == 0xA5)
+                        word = sim::Machine::kRamBase + (word >> 8 & 0x3F) * 4096, std::memcpy(cmd.body + i, &word, 8);
                 }
                 *m.at<snic_cmd>(aq + posted % 16 * sizeof cmd) = cmd;
                 m.nic.write_register(SNIC_REG_AQ_DOORBELL, ++posted, 4);

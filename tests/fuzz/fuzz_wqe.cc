@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Hostile work elements and queue records on a connected QP. Memory that no region grants must stay as it is, on both machines.
+// Hostile work elements and queue records on a connected QP. Memory that no region grants must stay as it is, on both
+// machines.
 #include "input.h"
 #include "sim/guest.h"
 
@@ -34,7 +35,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         w.remote_va = what & 4 ? in.take<uint64_t>() : granted_b + in.take<uint16_t>();
         w.rkey = what & 8 ? in.take<uint64_t>() : kb;
         for (uint32_t i = 0; i < w.num_sge && i < SNIC_MAX_SGE; i++) {
-            w.sge[i].va = what & 16 ? in.take<uint64_t>() : (receive ? granted_b : granted_a) + in.take<uint16_t>() % 9000;
+            w.sge[i].va =
+                what & 16 ? in.take<uint64_t>() : (receive ? granted_b : granted_a) + in.take<uint16_t>() % 9000;
             w.sge[i].key = what & 32 ? in.take<uint64_t>() : receive ? kb : ka;
             w.sge[i].length = what & 64 ? in.take<uint32_t>() : in.take<uint16_t>();
         }
@@ -48,9 +50,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (!receive) ma.nic.doorbell(0, SNIC_DB_SQ, qp.qpn);
         for (int i = 0; i < 4; i++) world.turn();
         snic_cqe c;
-        while (a.poll(acq, c) || b.poll(bcq, c)) {}
+        while (a.poll(acq, c) || b.poll(bcq, c)) {
+        }
     }
     for (int i = 0; i < 100; i++) world.turn();
-    for (uint32_t i = 0; i < 8192; i++) fuzz::require(*ba.at<uint8_t>(secret_a + i) == 0x5A && *bb.at<uint8_t>(secret_b + i) == 0x5A);
+    for (uint32_t i = 0; i < 8192; i++)
+        fuzz::require(*ba.at<uint8_t>(secret_a + i) == 0x5A && *bb.at<uint8_t>(secret_b + i) == 0x5A);
     return 0;
 }

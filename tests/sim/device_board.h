@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// device_board.h: a computer around a real snic_device, with its engine thread and its place on a real fabric. RAM is a memfd.
+// device_board.h: a computer around a real snic_device, with its engine thread and its place on a real fabric. RAM is a
+// memfd.
 #pragma once
 
 #include <sys/mman.h>
@@ -21,8 +22,8 @@ class DeviceBoard : public Board {
     static constexpr uint64_t kBase = 0x100000;
 
     // max_qp: 0 for the NIC's default.
-    DeviceBoard(const std::string &fabric, const std::string &ip, uint64_t ram_bytes, bool shared = true, bool messages = true,
-                uint32_t max_qp = 0)
+    DeviceBoard(const std::string &fabric, const std::string &ip, uint64_t ram_bytes, bool shared = true,
+                bool messages = true, uint32_t max_qp = 0)
         : bytes_(ram_bytes), fd_(fabric::make_memfd("board", ram_bytes)) {
         ram_ = static_cast<char *>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));
         if (ram_ == MAP_FAILED) throw std::runtime_error("cannot map the board's RAM");

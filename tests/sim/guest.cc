@@ -146,7 +146,8 @@ void Guest::post_send(GuestQp &qp, uint8_t opcode, uint64_t wr_id, const std::ve
     w.remote_va = remote_va;
     w.wr_id = wr_id;
     w.imm = imm;
-    for (size_t i = 0; i < sges.size() && i < SNIC_MAX_SGE; i++) w.sge[i] = {sges[i].va, sges[i].key, sges[i].length, 0};
+    for (size_t i = 0; i < sges.size() && i < SNIC_MAX_SGE; i++)
+        w.sge[i] = {sges[i].va, sges[i].key, sges[i].length, 0};
     write_wqe(qp.sq + qp.sq_pi % qp.sq_entries * qp.stride, w);
     auto *record = machine.at<snic_qp_record>(qp.record);
     std::atomic_ref(record->sq_pi).store(++qp.sq_pi, std::memory_order_release);
@@ -159,7 +160,8 @@ void Guest::post_recv(GuestQp &qp, uint64_t wr_id, const std::vector<Sge> &sges)
     w.opcode = SNIC_WR_RECV;
     w.num_sge = static_cast<uint16_t>(sges.size());
     w.wr_id = wr_id;
-    for (size_t i = 0; i < sges.size() && i < SNIC_MAX_SGE; i++) w.sge[i] = {sges[i].va, sges[i].key, sges[i].length, 0};
+    for (size_t i = 0; i < sges.size() && i < SNIC_MAX_SGE; i++)
+        w.sge[i] = {sges[i].va, sges[i].key, sges[i].length, 0};
     write_wqe(qp.rq + qp.rq_pi % qp.rq_entries * qp.stride, w);
     std::atomic_ref(machine.at<snic_qp_record>(qp.record)->rq_pi).store(++qp.rq_pi, std::memory_order_release);
 }
@@ -216,7 +218,8 @@ bool connect(Guest &a, GuestQp &qa, Guest &b, GuestQp &qb, uint16_t port) {
     if (a.command(SNIC_CMD_CONNECT, c).status != SNIC_OK) return false;
     snic_eqe e;
     bool refused = false;
-    if (!b.wait_event(SNIC_EV_CONN_REQUEST, e, [&] { return refused = a.take_event(SNIC_EV_CONN_FAILED, e); }) || refused) {
+    if (!b.wait_event(SNIC_EV_CONN_REQUEST, e, [&] { return refused = a.take_event(SNIC_EV_CONN_FAILED, e); }) ||
+        refused) {
         b.handle_command(SNIC_CMD_UNLISTEN, static_cast<uint32_t>(lc.result[0]));
         return false;
     }

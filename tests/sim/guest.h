@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// guest.h: a small driver for one machine with a NIC, written from docs/snic.md alone: what a test needs to program the NIC.
+// guest.h: a small driver for one machine with a NIC, written from docs/snic.md alone: what a test needs to program the
+// NIC.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// simulate: runs random programs, one for each seed; a failing one prints how to replay it and the smallest shape that still fails.
+// simulate: runs random programs, one for each seed; a failing one prints how to replay it and the smallest shape that
+// still fails.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
@@ -26,8 +27,9 @@ void shrink(uint64_t seed, sim::Shape shape) {
         if (shape.ops > 1) attempt([](auto &s) { s.ops /= 2; });
     }
     sim::Verdict v = sim::run_program(seed, shape);
-    std::printf("  smallest: simulate --seed %llu --nics %u --pairs %u --ops %u%s%s: %s\n", static_cast<unsigned long long>(seed), shape.nics,
-                shape.pairs, shape.ops, shape.faults ? "" : " --no-faults", shape.upsets ? "" : " --no-upsets", v.what.c_str());
+    std::printf("  smallest: simulate --seed %llu --nics %u --pairs %u --ops %u%s%s: %s\n",
+                static_cast<unsigned long long>(seed), shape.nics, shape.pairs, shape.ops,
+                shape.faults ? "" : " --no-faults", shape.upsets ? "" : " --no-upsets", v.what.c_str());
 }
 
 }  // namespace
@@ -44,7 +46,9 @@ int main(int argc, char **argv) {
     app.add_option("--shard", shard, "I/N: run every N-th seed, beginning with the I-th")->capture_default_str();
     app.add_option("--nics", shape.nics, "NICs")->check(CLI::Range(2, 8))->capture_default_str();
     app.add_option("--pairs", shape.pairs, "connections")->check(CLI::Range(1, 8))->capture_default_str();
-    app.add_option("--ops", shape.ops, "operations of each side of a connection")->check(CLI::Range(1, 100000))->capture_default_str();
+    app.add_option("--ops", shape.ops, "operations of each side of a connection")
+        ->check(CLI::Range(1, 100000))
+        ->capture_default_str();
     app.add_flag("--no-faults", no_faults, "a fabric that loses and damages nothing");
     app.add_flag("--no-upsets", no_upsets, "no disconnects, dead links or bad keys");
     try {
@@ -73,8 +77,9 @@ int main(int argc, char **argv) {
             continue;
         }
         failed++;
-        std::printf("seed %llu FAILED: %s\n  replay: simulate --seed %llu --nics %u --pairs %u --ops %u%s%s\n", static_cast<unsigned long long>(seed),
-                    v.what.c_str(), static_cast<unsigned long long>(seed), shape.nics, shape.pairs, shape.ops, no_faults ? " --no-faults" : "",
+        std::printf("seed %llu FAILED: %s\n  replay: simulate --seed %llu --nics %u --pairs %u --ops %u%s%s\n",
+                    static_cast<unsigned long long>(seed), v.what.c_str(), static_cast<unsigned long long>(seed),
+                    shape.nics, shape.pairs, shape.ops, no_faults ? " --no-faults" : "",
                     no_upsets ? " --no-upsets" : "");
         std::fflush(stdout);
         shrink(seed, shape);
@@ -84,8 +89,10 @@ int main(int argc, char **argv) {
         }
     }
     double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    std::printf("simulated: %llu seeds, %llu completions, %llu retransmissions in %.1f s\n", static_cast<unsigned long long>(passed + failed),
-                static_cast<unsigned long long>(completions), static_cast<unsigned long long>(retransmits), seconds);
-    std::printf("%llu passed, %llu failed, 0 skipped\n", static_cast<unsigned long long>(passed), static_cast<unsigned long long>(failed));
+    std::printf("simulated: %llu seeds, %llu completions, %llu retransmissions in %.1f s\n",
+                static_cast<unsigned long long>(passed + failed), static_cast<unsigned long long>(completions),
+                static_cast<unsigned long long>(retransmits), seconds);
+    std::printf("%llu passed, %llu failed, 0 skipped\n", static_cast<unsigned long long>(passed),
+                static_cast<unsigned long long>(failed));
     return failed ? 1 : 0;
 }

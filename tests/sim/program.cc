@@ -12,12 +12,13 @@ namespace sim {
 
 namespace {
 
-constexpr uint32_t kSlot = 8 * 1024;    // bytes of one operation's buffer
-constexpr uint32_t kSlots = 12;         // operations in flight in one direction
+constexpr uint32_t kSlot = 8 * 1024;  // bytes of one operation's buffer
+constexpr uint32_t kSlots = 12;       // operations in flight in one direction
 constexpr uint32_t kGuard = 4096;
 constexpr uint8_t kCanary = 0xC7;
 
-// Memory of one direction of a connection: sources and receive slots, the window the peer may write, the window it may read.
+// Memory of one direction of a connection: sources and receive slots, the window the peer may write, the window it may
+// read.
 struct Side {
     Guest *guest = nullptr;
     uint32_t machine = 0;
@@ -33,8 +34,8 @@ struct Side {
         std::vector<uint8_t> data;
         bool bad;  // must fail
     };
-    std::map<uint64_t, Posted> sends;      // by wr_id
-    std::map<uint64_t, uint32_t> receives; // by wr_id: slot
+    std::map<uint64_t, Posted> sends;       // by wr_id
+    std::map<uint64_t, uint32_t> receives;  // by wr_id: slot
     std::set<uint32_t> free_slots, free_receives;
     std::vector<std::pair<uint64_t, std::vector<uint8_t>>> expected;  // messages that must arrive, in order
     size_t arrived = 0;
@@ -110,7 +111,8 @@ bool Run::set_up() {
         guests.back()->start();
     }
     if (shape.faults && pick(3)) {
-        // At most 2 % each: high enough for every kind of recovery, low enough that eight tries in a row do not fail by chance.
+        // At most 2 % each: high enough for every kind of recovery, low enough that eight tries in a row do not fail by
+        // chance.
         auto rate = [&] { return pick(2) ? static_cast<uint32_t>(pick(20'000)) : 0; };
         world.faults.loss_ppm = rate();
         world.faults.duplicate_ppm = rate();
@@ -126,10 +128,12 @@ bool Run::set_up() {
         if (load[a] == 2 || load[b] == 2) continue;  // RAM of a machine holds two sides
         load[a]++, load[b]++;
         if (!make_side(pair->first, a) || !make_side(pair->second, b)) return fail("set-up of a side failed");
-        if (!connect(*pair->first.guest, pair->first.qp, *pair->second.guest, pair->second.qp, static_cast<uint16_t>(7000 + i)))
+        if (!connect(*pair->first.guest, pair->first.qp, *pair->second.guest, pair->second.qp,
+                     static_cast<uint16_t>(7000 + i)))
             return fail("connection " + std::to_string(i) + " was not established");
         for (Side *s : {&pair->first, &pair->second}) {
-            s->window_key = s->guest->register_mr(s->window, kSlot * kSlots, SNIC_ACCESS_REMOTE_WRITE | SNIC_ACCESS_LOCAL_WRITE, s->qp.qpn);
+            s->window_key = s->guest->register_mr(s->window, kSlot * kSlots,
+                                                  SNIC_ACCESS_REMOTE_WRITE | SNIC_ACCESS_LOCAL_WRITE, s->qp.qpn);
             s->library_key = s->guest->register_mr(s->library, kSlot * kSlots, SNIC_ACCESS_REMOTE_READ, s->qp.qpn);
             if (!s->window_key || !s->library_key) return fail("exposure failed");
         }
@@ -175,7 +179,8 @@ void Run::post(Side &s, Side &peer) {
         std::copy(op.data.begin(), op.data.end(), peer.window_model.begin() + static_cast<ptrdiff_t>(op.at));
     if (op.opcode == SNIC_WR_SEND) peer.expected.emplace_back(0, op.data);
     if (op.opcode == SNIC_WR_RDMA_READ)
-        op.data.assign(peer.guest->machine.at<uint8_t>(peer.library + op.at), peer.guest->machine.at<uint8_t>(peer.library + op.at) + op.length);
+        op.data.assign(peer.guest->machine.at<uint8_t>(peer.library + op.at),
+                       peer.guest->machine.at<uint8_t>(peer.library + op.at) + op.length);
     // One to three elements.
     std::vector<Sge> sges;
     uint32_t left = op.length;
@@ -202,7 +207,8 @@ bool Run::harvest(Side &s, Side &peer) {
             for (Guest *g : {s.guest, peer.guest}) {
                 g->poll_events();
                 for (const snic_eqe &e : g->events)
-                    events += ' ' + std::to_string(e.type) + '/' + std::to_string(e.reason) + '/' + std::to_string(e.status);
+                    events +=
+                        ' ' + std::to_string(e.type) + '/' + std::to_string(e.reason) + '/' + std::to_string(e.status);
                 events += " |";
             }
             return fail("status " + std::to_string(c.status) + " without a reason for an error; events" + events);
@@ -214,7 +220,8 @@ bool Run::harvest(Side &s, Side &peer) {
             if (error) continue;
             if (s.arrived >= s.expected.size()) return fail("a message that nobody sent");
             const auto &want = s.expected[s.arrived++].second;
-            if (c.byte_len != want.size() || !same(s.guest->machine.at<char>(s.receive + slot * kSlot), want.data(), want.size()))
+            if (c.byte_len != want.size() ||
+                !same(s.guest->machine.at<char>(s.receive + slot * kSlot), want.data(), want.size()))
                 return fail("message " + std::to_string(s.arrived) + " arrived with wrong length or bytes");
             continue;
         }
@@ -224,7 +231,8 @@ bool Run::harvest(Side &s, Side &peer) {
         if (it != s.sends.begin()) return fail("send completion out of order");
         Side::Posted &op = it->second;
         if (op.bad && c.status == SNIC_WC_SUCCESS) return fail("a forbidden access succeeded");
-        if (op.bad && c.status != SNIC_WC_REM_ACCESS_ERR && c.status != SNIC_WC_WR_FLUSH_ERR && c.status != SNIC_WC_RETRY_EXC_ERR)
+        if (op.bad && c.status != SNIC_WC_REM_ACCESS_ERR && c.status != SNIC_WC_WR_FLUSH_ERR &&
+            c.status != SNIC_WC_RETRY_EXC_ERR)
             return fail("a forbidden access ended with status " + std::to_string(c.status));
         if (!error && c.byte_len != op.length) return fail("wrong byte_len");
         if (!error && op.opcode == SNIC_WR_RDMA_READ &&
@@ -257,7 +265,8 @@ bool Run::tear_down() {
     for (auto &pair : pairs) pair->first.broken = pair->second.broken = true;  // receives left over are flushed
     for (auto &pair : pairs) {
         for (Side *s : {&pair->first, &pair->second}) {
-            if (s->guest->handle_command(SNIC_CMD_DESTROY_QP, s->qp.qpn).status != SNIC_OK) return fail("DESTROY_QP failed");
+            if (s->guest->handle_command(SNIC_CMD_DESTROY_QP, s->qp.qpn).status != SNIC_OK)
+                return fail("DESTROY_QP failed");
             if (!harvest(*s, s == &pair->first ? pair->second : pair->first)) return false;
         }
         for (Side *s : {&pair->first, &pair->second}) {
@@ -267,7 +276,8 @@ bool Run::tear_down() {
                 d.key = key;
                 if (s->guest->command(SNIC_CMD_DEREGISTER_MR, d).status != SNIC_OK) return fail("DEREGISTER_MR failed");
             }
-            if (s->guest->handle_command(SNIC_CMD_DESTROY_CQ, s->cq.cqn).status != SNIC_OK) return fail("a CQ is still in use");
+            if (s->guest->handle_command(SNIC_CMD_DESTROY_CQ, s->cq.cqn).status != SNIC_OK)
+                return fail("a CQ is still in use");
         }
     }
     for (auto &g : guests) {
@@ -311,7 +321,8 @@ bool Run::run() {
                 default:
                     for (auto &other : pairs) {  // everything between the two machines ends
                         auto ends = std::minmax(other->first.machine, other->second.machine);
-                        if (ends == std::minmax(p.first.machine, p.second.machine)) other->first.broken = other->second.broken = true;
+                        if (ends == std::minmax(p.first.machine, p.second.machine))
+                            other->first.broken = other->second.broken = true;
                     }
                     world.sever(p.first.machine, p.second.machine);
             }

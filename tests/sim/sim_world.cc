@@ -6,8 +6,13 @@
 namespace sim {
 
 Machine::Machine(World &world, uint32_t index, snic::Config config, size_t ram_bytes)
-    : world_(world), index_(index), ram(ram_bytes), nic(*this, *this, config), interrupts(config.vectors),
-      forbidden_read(ram_bytes >> 12), forbidden_write(ram_bytes >> 12) {
+    : world_(world),
+      index_(index),
+      ram(ram_bytes),
+      nic(*this, *this, config),
+      interrupts(config.vectors),
+      forbidden_read(ram_bytes >> 12),
+      forbidden_write(ram_bytes >> 12) {
     nic.set_link(true);
 }
 
@@ -62,16 +67,15 @@ Machine &World::add(snic::Config config, size_t ram_bytes) {
 
 void World::post(uint32_t from, uint32_t to, std::vector<std::byte> record) {
     if (!up(from, to) || chance(faults.loss_ppm)) return;
-    if (auto silent = silent_until_.find(std::minmax(from, to)); silent != silent_until_.end() && now < silent->second) return;
+    if (auto silent = silent_until_.find(std::minmax(from, to)); silent != silent_until_.end() && now < silent->second)
+        return;
     auto &q = queues_[{from, to}];
     if (chance(faults.corrupt_ppm)) record[rng() % record.size()] ^= std::byte{static_cast<uint8_t>(1u << rng() % 8)};
     uint64_t due = now + faults.delay_ns + (faults.jitter_ns ? rng() % faults.jitter_ns : 0);
     bool twice = chance(faults.duplicate_ppm), early = chance(faults.reorder_ppm);
     if (twice) q.push_back({due, record});
-    if (early && !q.empty())
-        q.insert(q.end() - 1, {due, std::move(record)});
-    else
-        q.push_back({due, std::move(record)});
+    if (early && !q.empty()) q.insert(q.end() - 1, {due, std::move(record)});
+    else q.push_back({due, std::move(record)});
 }
 
 void World::flap(uint32_t a, uint32_t b, uint64_t ns) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// sim_world.h: several NICs, their computers' RAM and the links between them in one process under one clock and one seed.
-// Nothing happens but what World::run does; the same seed gives the same run.
+// sim_world.h: several NICs, their computers' RAM and the links between them in one process under one clock and one
+// seed. Nothing happens but what World::run does; the same seed gives the same run.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +37,12 @@ class Machine : public snic::Host, public snic::Link {
     snic::Nic nic;
     std::vector<uint32_t> interrupts;  // by vector
     bool share_ram = true;
-    size_t link_capacity = 256;        // records under way to one peer
+    size_t link_capacity = 256;  // records under way to one peer
     // A page (index in RAM) that must not be accessed: a device that strays is found out.
     std::vector<bool> forbidden_read, forbidden_write;
     uint64_t violations = 0;
-    // Called before each access of the NIC to memory: a guest that changes it under the NIC. False: it is no RAM (any more).
+    // Called before each access of the NIC to memory: a guest that changes it under the NIC. False: it is no RAM (any
+    // more).
     std::function<bool(uint64_t addr, size_t len, bool write)> on_map;
 
     template <typename T>
@@ -74,7 +75,7 @@ class World {
     std::mt19937_64 rng;
     uint64_t now = 1'000'000;
     Faults faults;
-    std::vector<std::unique_ptr<Machine>> machines;  // PeerId = index + 1
+    std::vector<std::unique_ptr<Machine>> machines;     // PeerId = index + 1
     std::map<std::pair<uint32_t, uint32_t>, bool> cut;  // link is down (a, b)
 
     Machine &add(snic::Config config = {}, size_t ram_bytes = 4 << 20);

@@ -111,7 +111,7 @@ TEST_P(FabricPair, WriteAndReadMoveEveryByte) {
 
 TEST_P(FabricPair, LostDuplicatedReorderedAndDamagedRecordsChangeNothing) {
     ASSERT_EQ(manager->control("{\"cmd\":\"faults\",\"loss_ppm\":20000,\"duplicate_ppm\":20000,\"corrupt_ppm\":20000,"
-                                        "\"reorder_ppm\":20000,\"seed\":7}"),
+                               "\"reorder_ppm\":20000,\"seed\":7}"),
               "{\"ok\":true}");
     for (int i = 0; i < 3; i++) write_all();
     std::string state(65536, 0);
@@ -144,21 +144,26 @@ TEST_P(FabricPair, DataFlowsWithoutTheManagerAndWithANewOne) {
     manager.reset();
     write_all();
     manager = std::make_unique<ManagerThread>(path);
-    ASSERT_TRUE(ba.run([&] { return manager->status().find("\"10.0.0.1\"") != std::string::npos &&
-                                    manager->status().find("\"10.0.0.2\"") != std::string::npos; }));
+    ASSERT_TRUE(ba.run([&] {
+        return manager->status().find("\"10.0.0.1\"") != std::string::npos &&
+               manager->status().find("\"10.0.0.2\"") != std::string::npos;
+    }));
     write_all();
-    std::this_thread::sleep_for(std::chrono::milliseconds(3500));  // past the time at which unconfirmed links are dropped
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(3500));  // past the time at which unconfirmed links are dropped
     write_all();
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, FabricPair, ::testing::Bool(),
                          [](const auto &info) { return std::string(info.param ? "Direct" : "Payload"); });
 
-// --- trunks: two managers on loopback, a NIC at each -------------------------------------------------------------------------
+// --- trunks: two managers on loopback, a NIC at each
+// -------------------------------------------------------------------------
 
 struct TrunkPair : ::testing::Test {
     std::string path = socket_path();
-    std::unique_ptr<ManagerThread> left = std::make_unique<ManagerThread>(path + ".l"), right = std::make_unique<ManagerThread>(path + ".r");
+    std::unique_ptr<ManagerThread> left = std::make_unique<ManagerThread>(path + ".l"),
+                                   right = std::make_unique<ManagerThread>(path + ".r");
     std::string address = "127.0.0.1:0";
     void trunk(ManagerThread &m, bool listens, const std::string &secret) {
         m.with([&](fabric::Manager &manager) {
@@ -194,7 +199,8 @@ TEST_F(TrunkPair, CarriesVerifiedTrafficBothWaysAndSurvivesAReconnect) {
     for (uint32_t i = 0; i < kBuf; i += 4) *ba.at<uint32_t>(abuf + i) = i * 2654435761u;
     for (int round = 0; round < 2; round++) {
         GuestQp qa = a.create_qp(acq, acq), qb = b.create_qp(bcq, bcq);
-        ASSERT_TRUE(ba.run([&] { return connect(a, qa, b, qb, static_cast<uint16_t>(7000 + round)); })) << "round " << round;
+        ASSERT_TRUE(ba.run([&] { return connect(a, qa, b, qb, static_cast<uint16_t>(7000 + round)); }))
+            << "round " << round;
         uint64_t bkey = b.register_mr(bbuf, kBuf, SNIC_ACCESS_ALL, qb.qpn);
         std::memset(bb.ram(bbuf), 0, kBuf);
         snic_cqe c;
@@ -220,9 +226,10 @@ TEST_F(TrunkPair, CarriesVerifiedTrafficBothWaysAndSurvivesAReconnect) {
 TEST_F(TrunkPair, RefusesAPeerWithAnotherSecret) {
     trunk(*left, true, "a secret of sixteen bytes");
     trunk(*right, false, "another secret, as long");
-    ASSERT_TRUE(within(20, [&] { return right->status().find("the shared secrets differ") != std::string::npos ||
-                                        right->status().find("is the secret the same?") != std::string::npos; }))
-        << right->status();
+    ASSERT_TRUE(within(20, [&] {
+        return right->status().find("the shared secrets differ") != std::string::npos ||
+               right->status().find("is the secret the same?") != std::string::npos;
+    })) << right->status();
     EXPECT_FALSE(up(*left) || up(*right));
 }
 
@@ -239,7 +246,8 @@ TEST_F(TrunkPair, RefusesItselfAndNonsense) {
         EXPECT_FALSE(right->with([&](fabric::Manager &r) { return r.set_secret("short", &error); }));
         EXPECT_NE(error.find("at least 16"), std::string::npos);
     });
-    ASSERT_TRUE(within(20, [&] { return left->status().find("a manager does not join itself") != std::string::npos; })) << left->status();
+    ASSERT_TRUE(within(20, [&] { return left->status().find("a manager does not join itself") != std::string::npos; }))
+        << left->status();
     EXPECT_FALSE(up(*left));
 }
 
@@ -310,7 +318,8 @@ TEST(Device, OddAccessesReadZeroAndWriteNothing) {
     snic_device_mmio_write(board.device(), 0, SNIC_REG_CTRL, 1, 1);
     snic_device_mmio_write(board.device(), 2, 1ull << 40, 1, 4);
     snic_device_mmio_write(board.device(), 0, SNIC_REG_CTRL, SNIC_CTRL_ENABLE, 4);  // with AQ_SIZE 0
-    EXPECT_TRUE(board.run([&] { return snic_device_mmio_read(board.device(), 0, SNIC_REG_ERROR, 4) == SNIC_FATAL_AQ_CONFIG; }));
+    EXPECT_TRUE(
+        board.run([&] { return snic_device_mmio_read(board.device(), 0, SNIC_REG_ERROR, 4) == SNIC_FATAL_AQ_CONFIG; }));
     board.write_register(SNIC_REG_CTRL, SNIC_CTRL_RESET, 4);
     EXPECT_TRUE(board.run([&] { return snic_device_mmio_read(board.device(), 0, SNIC_REG_STATUS, 4) == 0; }));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a hostile guest tries with registers, commands, doorbells and work entries: each a named status and nothing else, and the
-// device works afterwards.
+// What a hostile guest tries with registers, commands, doorbells and work entries: each a named status and nothing
+// else, and the device works afterwards.
 #include <gtest/gtest.h>
 
 #include "sim/guest.h"
@@ -42,11 +42,13 @@ struct Hostile : ::testing::Test {
         if (!qa.qpn || !qb.qpn || !connect(a, qa, b, qb, 9000)) return false;
         uint64_t from = a.alloc(8192), to = b.alloc(8192);
         std::memset(ma.at<char>(from), 0x5A, 8192);
-        uint64_t key = a.register_mr(from, 8192, SNIC_ACCESS_LOCAL_READ), rkey = b.register_mr(to, 8192, SNIC_ACCESS_ALL, qb.qpn);
+        uint64_t key = a.register_mr(from, 8192, SNIC_ACCESS_LOCAL_READ),
+                 rkey = b.register_mr(to, 8192, SNIC_ACCESS_ALL, qb.qpn);
         a.post_send(qa, SNIC_WR_RDMA_WRITE, 7, {{from, key, 8192}}, to, rkey);
         snic_cqe c;
         while (a.wait(acq, c))
-            if (c.qpn == qa.qpn) return c.status == SNIC_WC_SUCCESS && std::memcmp(ma.at<char>(from), mb.at<char>(to), 8192) == 0;
+            if (c.qpn == qa.qpn)
+                return c.status == SNIC_WC_SUCCESS && std::memcmp(ma.at<char>(from), mb.at<char>(to), 8192) == 0;
         return false;
     }
     template <typename T>
@@ -62,22 +64,24 @@ struct Hostile : ::testing::Test {
 };
 #define FIELD(type, member) in_body(offsetof(type, member))
 
-// --- registers -----------------------------------------------------------------------------------------------------------------
+// --- registers
+// -----------------------------------------------------------------------------------------------------------------
 
 TEST_F(Hostile, EnableRefusesEveryBadRing) {
     struct {
         uint32_t size;
         uint64_t aq, acq;
-    } cases[] = {{0, 0x100000, 0x110000},          {1, 0x100000, 0x110000},          {3, 0x100000, 0x110000},
-                 {2048, 0x100000, 0x110000},       {0x80000000, 0x100000, 0x110000}, {UINT32_MAX, 0x100000, 0x110000},
-                 {16, 0x100001, 0x110000},         {16, 0x100000, 0x110020}};
+    } cases[] = {{0, 0x100000, 0x110000},    {1, 0x100000, 0x110000},          {3, 0x100000, 0x110000},
+                 {2048, 0x100000, 0x110000}, {0x80000000, 0x100000, 0x110000}, {UINT32_MAX, 0x100000, 0x110000},
+                 {16, 0x100001, 0x110000},   {16, 0x100000, 0x110020}};
     for (auto &c : cases) {
         ma.nic.write_register(SNIC_REG_CTRL, SNIC_CTRL_RESET, 4);
         ma.nic.write_register(SNIC_REG_AQ_SIZE, c.size, 4);
         ma.nic.write_register(SNIC_REG_AQ_BASE, c.aq, 8);
         ma.nic.write_register(SNIC_REG_ACQ_BASE, c.acq, 8);
         ma.nic.write_register(SNIC_REG_CTRL, SNIC_CTRL_ENABLE, 4);
-        EXPECT_EQ(ma.nic.read_register(SNIC_REG_ERROR, 4), SNIC_FATAL_AQ_CONFIG) << c.size << ' ' << c.aq << ' ' << c.acq;
+        EXPECT_EQ(ma.nic.read_register(SNIC_REG_ERROR, 4), SNIC_FATAL_AQ_CONFIG)
+            << c.size << ' ' << c.aq << ' ' << c.acq;
         EXPECT_EQ(ma.nic.read_register(SNIC_REG_STATUS, 4) & SNIC_STATUS_READY, 0u);
     }
 }
@@ -85,7 +89,8 @@ TEST_F(Hostile, EnableRefusesEveryBadRing) {
 TEST_F(Hostile, RingsOutsideRamStopTheDevice) {
     ma.nic.write_register(SNIC_REG_CTRL, SNIC_CTRL_RESET, 4);
     ma.nic.write_register(SNIC_REG_AQ_SIZE, 16, 4);
-    for (auto [aq, acq] : {std::pair<uint64_t, uint64_t>{kNoRam, 0x110000}, {0x110000, kNoRam}, {UINT64_MAX - 63, 0x110000}}) {
+    for (auto [aq, acq] :
+         {std::pair<uint64_t, uint64_t>{kNoRam, 0x110000}, {0x110000, kNoRam}, {UINT64_MAX - 63, 0x110000}}) {
         ma.nic.write_register(SNIC_REG_AQ_SIZE, 16, 4);
         ma.nic.write_register(SNIC_REG_AQ_BASE, aq, 8);
         ma.nic.write_register(SNIC_REG_ACQ_BASE, acq, 8);
@@ -132,7 +137,8 @@ TEST_F(Hostile, AdminDoorbellBeyondTheRingStopsTheDevice) {
     EXPECT_EQ(ma.nic.read_register(SNIC_REG_ERROR, 4), SNIC_FATAL_AQ_INDEX);
 }
 
-// --- commands --------------------------------------------------------------------------------------------------------------------
+// --- commands
+// --------------------------------------------------------------------------------------------------------------------
 
 TEST_F(Hostile, UnknownCommandsAreNamedSo) {
     snic_cmd_handle none = {};
@@ -142,8 +148,8 @@ TEST_F(Hostile, UnknownCommandsAreNamedSo) {
 
 TEST_F(Hostile, HandlesThatNameNothingAreRefused) {
     for (uint32_t handle : {0u, 0xFFFFFFFFu, 0x00100001u, 0x000FFFFFu}) {
-        for (uint8_t opcode : {SNIC_CMD_DESTROY_PD, SNIC_CMD_DESTROY_EQ, SNIC_CMD_DESTROY_CQ, SNIC_CMD_DESTROY_QP, SNIC_CMD_QUERY_QP,
-                               SNIC_CMD_UNLISTEN, SNIC_CMD_DISCONNECT, SNIC_CMD_DETACH_DOORBELL}) {
+        for (uint8_t opcode : {SNIC_CMD_DESTROY_PD, SNIC_CMD_DESTROY_EQ, SNIC_CMD_DESTROY_CQ, SNIC_CMD_DESTROY_QP,
+                               SNIC_CMD_QUERY_QP, SNIC_CMD_UNLISTEN, SNIC_CMD_DISCONNECT, SNIC_CMD_DETACH_DOORBELL}) {
             snic_cmd_handle h = {};
             h.handle = handle;
             refuses(opcode, h, SNIC_ERR_HANDLE, in_body(0), "a handle of nothing");
@@ -188,28 +194,41 @@ TEST_F(Hostile, QueuesOfBadShapeAreRefused) {
         return c;
     };
     for (uint32_t n : {0u, 8u, 17u, 131072u, 0x80000000u, UINT32_MAX})
-        refuses(SNIC_CMD_CREATE_EQ, eq([&](auto &c) { c.entries = n; }), SNIC_ERR_PARAM, FIELD(snic_cmd_create_eq, entries), "entries");
-    refuses(SNIC_CMD_CREATE_EQ, eq([&](auto &c) { c.vector = 4; }), SNIC_ERR_PARAM, FIELD(snic_cmd_create_eq, vector), "vector");
-    refuses(SNIC_CMD_CREATE_EQ, eq([&](auto &c) { c.record += 32; }), SNIC_ERR_PARAM, FIELD(snic_cmd_create_eq, record), "record");
+        refuses(SNIC_CMD_CREATE_EQ, eq([&](auto &c) { c.entries = n; }), SNIC_ERR_PARAM,
+                FIELD(snic_cmd_create_eq, entries), "entries");
+    refuses(SNIC_CMD_CREATE_EQ, eq([&](auto &c) { c.vector = 4; }), SNIC_ERR_PARAM, FIELD(snic_cmd_create_eq, vector),
+            "vector");
+    refuses(SNIC_CMD_CREATE_EQ, eq([&](auto &c) { c.record += 32; }), SNIC_ERR_PARAM, FIELD(snic_cmd_create_eq, record),
+            "record");
     auto cq = [&](auto change) {
         snic_cmd_create_cq c = {16, a.eqn, {ring, 0, 12, 0, 0}, record, 0, 0, 0};
         change(c);
         return c;
     };
     for (uint32_t n : {0u, 8u, 24u, 131072u, 0x80000000u, UINT32_MAX})
-        refuses(SNIC_CMD_CREATE_CQ, cq([&](auto &c) { c.entries = n; }), SNIC_ERR_PARAM, FIELD(snic_cmd_create_cq, entries), "entries");
-    refuses(SNIC_CMD_CREATE_CQ, cq([&](auto &c) { c.eqn = 77; }), SNIC_ERR_HANDLE, FIELD(snic_cmd_create_cq, eqn), "eqn");
+        refuses(SNIC_CMD_CREATE_CQ, cq([&](auto &c) { c.entries = n; }), SNIC_ERR_PARAM,
+                FIELD(snic_cmd_create_cq, entries), "entries");
+    refuses(SNIC_CMD_CREATE_CQ, cq([&](auto &c) { c.eqn = 77; }), SNIC_ERR_HANDLE, FIELD(snic_cmd_create_cq, eqn),
+            "eqn");
     for (uint32_t page : {1u, 256u, UINT32_MAX})
-        refuses(SNIC_CMD_CREATE_CQ, cq([&](auto &c) { c.doorbell_page = page; }), SNIC_ERR_HANDLE, FIELD(snic_cmd_create_cq, doorbell_page), "page");
+        refuses(SNIC_CMD_CREATE_CQ, cq([&](auto &c) { c.doorbell_page = page; }), SNIC_ERR_HANDLE,
+                FIELD(snic_cmd_create_cq, doorbell_page), "page");
     struct {
         snic_page_list list;
         snic_status status;
-    } lists[] = {{{ring + 64, 0, 12, 0, 0}, SNIC_ERR_PARAM},  {{ring, 4096, 12, 0, 0}, SNIC_ERR_PARAM},  {{ring, 0, 11, 0, 0}, SNIC_ERR_PARAM},
-                 {{ring, 0, 64, 0, 0}, SNIC_ERR_PARAM},       {{ring, 0, 255, 0, 0}, SNIC_ERR_PARAM},    {{ring, 0, 12, 4, 0}, SNIC_ERR_PARAM},
-                 {{ring, 0, 12, 255, 0}, SNIC_ERR_PARAM},     {{kNoRam, 0, 12, 1, 0}, SNIC_ERR_DMA},     {{UINT64_MAX - 4095, 0, 12, 0, 0}, SNIC_ERR_PARAM},
+    } lists[] = {{{ring + 64, 0, 12, 0, 0}, SNIC_ERR_PARAM},
+                 {{ring, 4096, 12, 0, 0}, SNIC_ERR_PARAM},
+                 {{ring, 0, 11, 0, 0}, SNIC_ERR_PARAM},
+                 {{ring, 0, 64, 0, 0}, SNIC_ERR_PARAM},
+                 {{ring, 0, 255, 0, 0}, SNIC_ERR_PARAM},
+                 {{ring, 0, 12, 4, 0}, SNIC_ERR_PARAM},
+                 {{ring, 0, 12, 255, 0}, SNIC_ERR_PARAM},
+                 {{kNoRam, 0, 12, 1, 0}, SNIC_ERR_DMA},
+                 {{UINT64_MAX - 4095, 0, 12, 0, 0}, SNIC_ERR_PARAM},
                  {{UINT64_MAX - 4095, 0, 12, 2, 0}, SNIC_ERR_DMA}};
     for (auto &l : lists)
-        refuses(SNIC_CMD_CREATE_CQ, cq([&](auto &c) { c.pages = l.list; }), l.status, FIELD(snic_cmd_create_cq, pages), "page list");
+        refuses(SNIC_CMD_CREATE_CQ, cq([&](auto &c) { c.pages = l.list; }), l.status, FIELD(snic_cmd_create_cq, pages),
+                "page list");
 }
 
 TEST_F(Hostile, QueuePairsOfBadShapeAreRefusedFieldByField) {
@@ -223,7 +242,8 @@ TEST_F(Hostile, QueuePairsOfBadShapeAreRefusedFieldByField) {
         snic_cmd_create_qp c = {at, {}};
         refuses(SNIC_CMD_CREATE_QP, c, status, field, what);
     };
-#define QP_FIELD(member, value, status) with([&](snic_qp_params &p) { p.member = value; }, status, offsetof(snic_qp_params, member), #member)
+#define QP_FIELD(member, value, status) \
+    with([&](snic_qp_params &p) { p.member = value; }, status, offsetof(snic_qp_params, member), #member)
     QP_FIELD(pd, 0, SNIC_ERR_HANDLE);
     QP_FIELD(send_cqn, 0, SNIC_ERR_HANDLE);
     QP_FIELD(recv_cqn, 0xFFFFFFFF, SNIC_ERR_HANDLE);
@@ -242,13 +262,19 @@ TEST_F(Hostile, QueuePairsOfBadShapeAreRefusedFieldByField) {
     QP_FIELD(access, SNIC_ACCESS_LOCAL_WRITE, SNIC_ERR_PARAM);
     QP_FIELD(record, good.record + 8, SNIC_ERR_PARAM);
     QP_FIELD(record, kNoRam, SNIC_ERR_DMA);
-    with([&](snic_qp_params &p) { p.sq_pages.levels = 9; }, SNIC_ERR_PARAM, offsetof(snic_qp_params, sq_pages), "sq_pages");
-    with([&](snic_qp_params &p) { p.rq_pages = {kNoRam, 0, 12, 1, 0}; }, SNIC_ERR_DMA, offsetof(snic_qp_params, rq_pages), "rq_pages");
+    with([&](snic_qp_params &p) { p.sq_pages.levels = 9; }, SNIC_ERR_PARAM, offsetof(snic_qp_params, sq_pages),
+         "sq_pages");
+    with(
+        [&](snic_qp_params &p) {
+            p.rq_pages = {kNoRam, 0, 12, 1, 0};
+        },
+        SNIC_ERR_DMA, offsetof(snic_qp_params, rq_pages), "rq_pages");
     snic_cmd_create_qp crossing = {at + 4096 - 64, {}}, outside = {kNoRam, {}};
     refuses(SNIC_CMD_CREATE_QP, crossing, SNIC_ERR_PARAM, FIELD(snic_cmd_create_qp, params), "params across a page");
     refuses(SNIC_CMD_CREATE_QP, outside, SNIC_ERR_DMA, FIELD(snic_cmd_create_qp, params), "params outside RAM");
     EXPECT_EQ(objects(), 0u);
-    EXPECT_EQ(a.handle_command(SNIC_CMD_DESTROY_CQ, acq.cqn).status, SNIC_OK) << "a refused queue pair still counts as a user";
+    EXPECT_EQ(a.handle_command(SNIC_CMD_DESTROY_CQ, acq.cqn).status, SNIC_OK)
+        << "a refused queue pair still counts as a user";
     acq = a.create_cq();
 }
 
@@ -263,11 +289,22 @@ TEST_F(Hostile, RegionsOfBadShapeAreRefused) {
     with([](auto &c) { c.access = 0x10; }, SNIC_ERR_PARAM, FIELD(snic_cmd_register_mr, access), "access");
     with([](auto &c) { c.length = 0; }, SNIC_ERR_PARAM, FIELD(snic_cmd_register_mr, length), "no length");
     with([](auto &c) { c.length = UINT64_MAX; }, SNIC_ERR_PARAM, FIELD(snic_cmd_register_mr, length), "length");
-    with([](auto &c) { c.length = (1ull << 38) + 1; }, SNIC_ERR_PARAM, FIELD(snic_cmd_register_mr, length), "more than the most");
-    with([](auto &c) { c.va = UINT64_MAX - 4095; c.pages.offset = 0; }, SNIC_ERR_PARAM, FIELD(snic_cmd_register_mr, length), "wraps");
-    with([](auto &c) { c.va += 8; }, SNIC_ERR_PARAM, FIELD(snic_cmd_register_mr, pages), "offset differs from the address");
+    with([](auto &c) { c.length = (1ull << 38) + 1; }, SNIC_ERR_PARAM, FIELD(snic_cmd_register_mr, length),
+         "more than the most");
+    with(
+        [](auto &c) {
+            c.va = UINT64_MAX - 4095;
+            c.pages.offset = 0;
+        },
+        SNIC_ERR_PARAM, FIELD(snic_cmd_register_mr, length), "wraps");
+    with([](auto &c) { c.va += 8; }, SNIC_ERR_PARAM, FIELD(snic_cmd_register_mr, pages),
+         "offset differs from the address");
     with([](auto &c) { c.bound_qpn = 5; }, SNIC_ERR_HANDLE, FIELD(snic_cmd_register_mr, bound_qpn), "binding");
-    with([&](auto &c) { c.pages = {kNoRam, 0, 12, 1, 0}; }, SNIC_ERR_DMA, FIELD(snic_cmd_register_mr, pages), "list outside RAM");
+    with(
+        [&](auto &c) {
+            c.pages = {kNoRam, 0, 12, 1, 0};
+        },
+        SNIC_ERR_DMA, FIELD(snic_cmd_register_mr, pages), "list outside RAM");
     EXPECT_EQ(objects(), 0u);
 }
 
@@ -320,9 +357,20 @@ TEST_F(Hostile, ConnectionCommandsOfBadShapeAreRefused) {
     with([](auto &c) { c.dst_port = 0; }, SNIC_ERR_PARAM, FIELD(snic_cmd_connect, dst_port), "port");
     with([](auto &c) { c.src_ip = 5; }, SNIC_ERR_PARAM, FIELD(snic_cmd_connect, src_ip), "another's address");
     with([](auto &c) { c.private_len = 257; }, SNIC_ERR_PARAM, FIELD(snic_cmd_connect, private_len), "private data");
-    with([](auto &c) { c.private_len = UINT32_MAX; }, SNIC_ERR_PARAM, FIELD(snic_cmd_connect, private_len), "private data");
-    with([](auto &c) { c.private_len = 2; c.private_data = 4095; }, SNIC_ERR_PARAM, FIELD(snic_cmd_connect, private_data), "across a page");
-    with([](auto &c) { c.private_len = 2; c.private_data = kNoRam; }, SNIC_ERR_DMA, FIELD(snic_cmd_connect, private_data), "outside RAM");
+    with([](auto &c) { c.private_len = UINT32_MAX; }, SNIC_ERR_PARAM, FIELD(snic_cmd_connect, private_len),
+         "private data");
+    with(
+        [](auto &c) {
+            c.private_len = 2;
+            c.private_data = 4095;
+        },
+        SNIC_ERR_PARAM, FIELD(snic_cmd_connect, private_data), "across a page");
+    with(
+        [](auto &c) {
+            c.private_len = 2;
+            c.private_data = kNoRam;
+        },
+        SNIC_ERR_DMA, FIELD(snic_cmd_connect, private_data), "outside RAM");
     auto listen = [&](auto change, snic_status status, size_t field, const char *what) {
         snic_cmd_listen l = {};
         l.port = 5;
@@ -387,7 +435,8 @@ TEST_F(Hostile, CompletionsCarryNothingThatWasThereBefore) {
     for (size_t i = 16; i < 64; i++) EXPECT_EQ(slot[i], 0) << "byte " << i;
 }
 
-// --- memory that changes or vanishes under the device ------------------------------------------------------------------------------
+// --- memory that changes or vanishes under the device
+// ------------------------------------------------------------------------------
 
 TEST_F(Hostile, QueuePairParametersAreReadOnce) {
     GuestQp qp;
@@ -425,7 +474,8 @@ TEST_F(Hostile, WorkEntryThatChangesAfterItWasReadMovesWhatItSaidThen) {
     ASSERT_TRUE(connect(a, qa, b, qb));
     uint64_t from = a.alloc(1 << 20), to = b.alloc(1 << 20);
     std::memset(ma.at<char>(from), 7, 1 << 20);
-    uint64_t key = a.register_mr(from, 1 << 20, SNIC_ACCESS_LOCAL_READ), rkey = b.register_mr(to, 1 << 20, SNIC_ACCESS_ALL, qb.qpn);
+    uint64_t key = a.register_mr(from, 1 << 20, SNIC_ACCESS_LOCAL_READ),
+             rkey = b.register_mr(to, 1 << 20, SNIC_ACCESS_ALL, qb.qpn);
     bool header_read = false;
     ma.on_map = [&](uint64_t addr, size_t, bool) {
         if (header_read && addr != qa.sq + SNIC_WQE_HEADER_SIZE) std::memset(ma.at<char>(qa.sq), 0xFF, 512);
@@ -443,11 +493,13 @@ TEST_F(Hostile, WorkEntryThatChangesAfterItWasReadMovesWhatItSaidThen) {
 TEST_F(Hostile, PageListIsNotLookedAtAgain) {
     GuestQp qa = a.create_qp(acq, acq), qb = b.create_qp(bcq, bcq);
     ASSERT_TRUE(connect(a, qa, b, qb));
-    uint64_t list = b.alloc(4096), first = b.alloc(4096), gap = b.alloc(4096), second = b.alloc(4096), from = a.alloc(8192);
+    uint64_t list = b.alloc(4096), first = b.alloc(4096), gap = b.alloc(4096), second = b.alloc(4096),
+             from = a.alloc(8192);
     mb.at<uint64_t>(list)[0] = first;
     mb.at<uint64_t>(list)[1] = second;
     snic_cmd_register_mr c = {b.pd, SNIC_ACCESS_ALL, 0x10000, 8192, {list, 0, 12, 1, 0}, qb.qpn, 0};
-    uint64_t rkey = b.command(SNIC_CMD_REGISTER_MR, c).result[0], key = a.register_mr(from, 8192, SNIC_ACCESS_LOCAL_READ);
+    uint64_t rkey = b.command(SNIC_CMD_REGISTER_MR, c).result[0],
+             key = a.register_mr(from, 8192, SNIC_ACCESS_LOCAL_READ);
     mb.at<uint64_t>(list)[0] = mb.at<uint64_t>(list)[1] = gap;
     std::memset(ma.at<char>(from), 9, 8192);
     a.post_send(qa, SNIC_WR_RDMA_WRITE, 1, {{from, key, 8192}}, 0x10000, rkey);
@@ -505,7 +557,8 @@ TEST_F(Hostile, MemoryThatVanishesBecomesAStatusOrAnEvent) {
     ASSERT_TRUE(board_a.run([&] { return ma.nic.read_register(SNIC_REG_ERROR, 4) == SNIC_FATAL_EQ_DMA; }));
 }
 
-// --- work entries ----------------------------------------------------------------------------------------------------------------
+// --- work entries
+// ----------------------------------------------------------------------------------------------------------------
 
 TEST_F(Hostile, LengthsThatOverflowTogetherAreRefused) {
     GuestQp qa = a.create_qp(acq, acq), qb = b.create_qp(bcq, bcq);
@@ -533,7 +586,11 @@ TEST_F(Hostile, LengthsThatOverflowTogetherAreRefused) {
 }
 
 TEST_F(Hostile, FlagsAndOpcodesThatDoNotExistAreRefused) {
-    for (auto [opcode, flags] : {std::pair<uint8_t, uint8_t>{0, 1}, {SNIC_WR_RECV, 1}, {255, 1}, {SNIC_WR_SEND, 0xF8}, {SNIC_WR_RDMA_READ, 0x81}}) {
+    for (auto [opcode, flags] : {std::pair<uint8_t, uint8_t>{0, 1},
+                                 {SNIC_WR_RECV, 1},
+                                 {255, 1},
+                                 {SNIC_WR_SEND, 0xF8},
+                                 {SNIC_WR_RDMA_READ, 0x81}}) {
         GuestQp qa = a.create_qp(acq, acq), qb = b.create_qp(bcq, bcq);
         ASSERT_TRUE(connect(a, qa, b, qb));
         a.post_send(qa, opcode, 5, {}, 0, 0, flags);
@@ -547,12 +604,14 @@ TEST_F(Hostile, DoorbellsOfEveryNumberAndPageDoNothingWrong) {
     GuestQp qa = a.create_qp(acq, acq);
     for (uint32_t page : {0u, 1u, 255u})
         for (uint32_t offset : {0u, 4u, 8u, 12u, 4092u})
-            for (uint32_t value : {0u, qa.qpn, qa.qpn ^ 0x00100000u, acq.cqn, 0xFFFFFFFFu}) ma.nic.doorbell(page, offset, value);
+            for (uint32_t value : {0u, qa.qpn, qa.qpn ^ 0x00100000u, acq.cqn, 0xFFFFFFFFu})
+                ma.nic.doorbell(page, offset, value);
     world.run([] { return false; }, 100);
     EXPECT_EQ(a.handle_command(SNIC_CMD_QUERY_QP, qa.qpn).result[0], SNIC_QP_INIT);
 }
 
-// --- reset -------------------------------------------------------------------------------------------------------------------------
+// --- reset
+// -------------------------------------------------------------------------------------------------------------------------
 
 TEST(Reset, AtAnyMomentOfATransferLeavesADeviceThatWorks) {
     for (uint64_t moment = 0; moment < 160; moment++) {

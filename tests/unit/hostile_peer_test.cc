@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// What a hostile peer puts on the wire: records that are malformed, out of place, or lie about memory. Nothing outside what was granted is
-// touched, at worst the connection of that peer ends, and the device goes on.
+// What a hostile peer puts on the wire: records that are malformed, out of place, or lie about memory. Nothing outside
+// what was granted is touched, at worst the connection of that peer ends, and the device goes on.
 #include <gtest/gtest.h>
 
 #include "sim/guest.h"
@@ -42,7 +42,8 @@ struct HostilePeer : ::testing::TestWithParam<bool> {  // parameter: RAM is shar
         ASSERT_TRUE(connect(o, qo, v, q, 9000)) << "the victim is of no use after that";
         uint64_t from = o.alloc(4096), to = v.alloc(4096);
         std::memset(other.at<char>(from), 0x11, 4096);
-        uint64_t key = o.register_mr(from, 4096, SNIC_ACCESS_LOCAL_READ), rkey = v.register_mr(to, 4096, SNIC_ACCESS_ALL, q.qpn);
+        uint64_t key = o.register_mr(from, 4096, SNIC_ACCESS_LOCAL_READ),
+                 rkey = v.register_mr(to, 4096, SNIC_ACCESS_ALL, q.qpn);
         o.post_send(qo, SNIC_WR_RDMA_WRITE, 1, {{from, key, 4096}}, to, rkey);
         snic_cqe c;
         ASSERT_TRUE(o.wait(ocq, c));
@@ -174,9 +175,10 @@ TEST_P(HostilePeer, KeysAndBoundsThatLieAreRefused) {
     struct {
         uint64_t va, key;
         uint32_t length;
-    } cases[] = {{base - 1, vkey, 64},          {base + 16384 - 63, vkey, 64},    {base + 16384, vkey, 1},        {UINT64_MAX - 10, vkey, 64},
-                 {0, vkey, 1},                  {base, vkey ^ 1ull << 32, 64},    {base, vkey ^ 1ull << 63, 64},  {base, vkey + 1, 64},
-                 {base, 0, 64},                 {base, UINT64_MAX, 64},           {base, vkey & UINT32_MAX, 64}};
+    } cases[] = {
+        {base - 1, vkey, 64}, {base + 16384 - 63, vkey, 64}, {base + 16384, vkey, 1},       {UINT64_MAX - 10, vkey, 64},
+        {0, vkey, 1},         {base, vkey ^ 1ull << 32, 64}, {base, vkey ^ 1ull << 63, 64}, {base, vkey + 1, 64},
+        {base, 0, 64},        {base, UINT64_MAX, 64},        {base, vkey & UINT32_MAX, 64}};
     for (auto &k : cases)
         for (uint8_t type : {FABRIC_WRITE, FABRIC_READ}) {
             uint64_t key = k.key == vkey ? vkey : k.key;  // join() changes vkey
@@ -238,8 +240,8 @@ TEST_P(HostilePeer, SendsInPiecesThatDoNotFitAreRefused) {
     struct {
         uint8_t flags;
         uint32_t length, offset, whole;
-    } seconds[] = {{first, 64, 0, 128},   {last, 64, 32, 128},          {last, 63, 64, 128},          {0, 64, 64, 128},
-                   {last, 64, 64, 256},   {last, 64, UINT32_MAX, 128},  {last, 64, 64, UINT32_MAX}};
+    } seconds[] = {{first, 64, 0, 128}, {last, 64, 32, 128},         {last, 63, 64, 128},       {0, 64, 64, 128},
+                   {last, 64, 64, 256}, {last, 64, UINT32_MAX, 128}, {last, 64, 64, UINT32_MAX}};
     for (auto &s : seconds) {
         uint64_t at = v.alloc(4096), key = v.register_mr(at, 4096, SNIC_ACCESS_LOCAL_WRITE);
         v.post_recv(qv, 1, {{at, key, 128}});
@@ -291,7 +293,8 @@ TEST_P(HostilePeer, ReadResponsesThatLieTouchOnlyWhatWasAskedFor) {
         m.psn = static_cast<uint32_t>(std::stoul(j.substr(where + 10)));
         m.length = length;
         inject(m, bytes(length));
-        for (uint32_t i = 64; i < 8192; i++) ASSERT_EQ(*victim.at<uint8_t>(at + i), 0) << length << " bytes, byte " << i;
+        for (uint32_t i = 64; i < 8192; i++)
+            ASSERT_EQ(*victim.at<uint8_t>(at + i), 0) << length << " bytes, byte " << i;
         snic_cqe c;
         ASSERT_TRUE(v.wait(vcq, c)) << length;
         EXPECT_NE(c.status, SNIC_WC_SUCCESS) << "the evil one never granted that read";

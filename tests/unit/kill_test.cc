@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// Deaths at random points in traffic: of a NIC's owner (a process of its own) and of sanfabricd. The survivor's operations end with the
-// documented error, its descriptors and mappings do not grow, and the next peer can join.
+// Deaths at random points in traffic: of a NIC's owner (a process of its own) and of sanfabricd. The survivor's
+// operations end with the documented error, its descriptors and mappings do not grow, and the next peer can join.
 //
 // The program starts itself again as that peer: kill_test --peer SOCKET IP.
 #include <gtest/gtest.h>
@@ -134,7 +134,9 @@ struct Survivor {
         if (g.command(SNIC_CMD_CONNECT, c).status != SNIC_OK) return false;
         snic_eqe e;
         bool failed = false;
-        if (!g.wait_event(SNIC_EV_CONN_ESTABLISHED, e, [&] { return failed = g.take_event(SNIC_EV_CONN_FAILED, e); }) || failed) return false;
+        if (!g.wait_event(SNIC_EV_CONN_ESTABLISHED, e, [&] { return failed = g.take_event(SNIC_EV_CONN_FAILED, e); }) ||
+            failed)
+            return false;
         snic_cmd_get_request r = {};
         r.request = e.request;
         r.out = data;
@@ -151,7 +153,8 @@ struct Survivor {
 };
 
 struct Kill : ::testing::Test {
-    std::string socket = "/tmp/sanlab-kill-" + std::to_string(getpid()) + ".sock", self = std::filesystem::read_symlink("/proc/self/exe");
+    std::string socket = "/tmp/sanlab-kill-" + std::to_string(getpid()) + ".sock",
+                self = std::filesystem::read_symlink("/proc/self/exe");
     std::mt19937 rng{11};
     pid_t manager = -1, other = -1;
     void start_manager() {
@@ -192,7 +195,8 @@ TEST_F(Kill, OfThePeersOwnerEndsOperationsAndLeaksNothing) {
             done++;
             if (c.status == SNIC_WC_SUCCESS) continue;
             // The oldest that was in flight; what had not begun is flushed.
-            ASSERT_TRUE(c.status == SNIC_WC_WR_FLUSH_ERR || (first && c.status == SNIC_WC_RETRY_EXC_ERR)) << unsigned{c.status};
+            ASSERT_TRUE(c.status == SNIC_WC_WR_FLUSH_ERR || (first && c.status == SNIC_WC_RETRY_EXC_ERR))
+                << unsigned{c.status};
             first = false;
         }
         snic_eqe e;
@@ -250,6 +254,8 @@ TEST_F(Kill, OfTheManagerLetsTrafficGoOn) {
 int main(int argc, char **argv) {
     if (argc == 4 && std::string(argv[1]) == "--peer") return peer(argv[2], argv[3]);
     ::testing::InitGoogleTest(&argc, argv);
-    g_sanfabricd = (std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "emulator/fabric/sanfabricd").string();
+    g_sanfabricd =
+        (std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "emulator/fabric/sanfabricd")
+            .string();
     return RUN_ALL_TESTS();
 }

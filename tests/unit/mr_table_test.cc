@@ -29,7 +29,9 @@ class Ram : public Host {
     uint32_t random() override { return rng(); }
     void interrupt(unsigned) override {}
     void log(int, const char *) override {}
-    void put(uint64_t at, const std::vector<uint64_t> &entries) { std::memcpy(&bytes[at], entries.data(), entries.size() * 8); }
+    void put(uint64_t at, const std::vector<uint64_t> &entries) {
+        std::memcpy(&bytes[at], entries.data(), entries.size() * 8);
+    }
 };
 
 TEST(Keys, OfOneSlotDoNotComeAgain) {

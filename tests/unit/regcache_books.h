@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// regcache_books.h: a backend for tests of the registration cache that keeps its own books: what is pinned, what is exposed
-// to whom, and whether the cache's lock is held while it is called.
+// regcache_books.h: a backend for tests of the registration cache that keeps its own books: what is pinned, what is
+// exposed to whom, and whether the cache's lock is held while it is called.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -137,7 +137,7 @@ class Books : public Backend {
     std::map<uint64_t, Pinned> pinned;
     int pins = 0, unpins = 0, revokes = 0, exposes = 0;
     std::atomic<int> allocations{0}, frees{0}, locks{0};
-    std::atomic<int> pauses{0}; // somebody waits for another thread
+    std::atomic<int> pauses{0};  // somebody waits for another thread
     int fail_pins = 0, fail_exposes = 0, fail_revokes = 0;
     Status fail_status = Status::bad_address;
     size_t limit = 0;
@@ -167,4 +167,4 @@ class RegCache : public ::testing::Test {
     Owner a, b;
 };
 
-} // namespace regcache
+}  // namespace regcache

@@ -41,11 +41,11 @@ TEST_F(RegCache, InvalidationWaitsForAnEvictionInProgress) {
     std::thread evictor([&] { cache.flush_all(); });
     while (!unpinning) std::this_thread::yield();
     std::thread freer([&] {
-        EXPECT_GE(cache.invalidate(base, page), 1u); // else the system would not try to free it again
+        EXPECT_GE(cache.invalidate(base, page), 1u);  // else the system would not try to free it again
         EXPECT_FALSE(books.any_pinned_in(base, page));
         invalidated = true;
     });
-    while (!books.pauses && !invalidated) std::this_thread::yield(); // until it waits, as it must
+    while (!books.pauses && !invalidated) std::this_thread::yield();  // until it waits, as it must
     EXPECT_FALSE(invalidated);
     go_on = true;
     evictor.join();
@@ -75,7 +75,7 @@ TEST_F(RegCache, ReleasingOneOfTwoOverlappingEntriesLeavesTheOther) {
     cache.flush_all();
     EXPECT_TRUE(right->usable());
     EXPECT_TRUE(books.any_pinned_in(base + 4 * page, page));
-    EXPECT_EQ(cache.invalidate(base + 2 * page, 1), 1u); // still heard of
+    EXPECT_EQ(cache.invalidate(base + 2 * page, 1), 1u);  // still heard of
     EXPECT_FALSE(right->usable());
     cache.release(right);
 }
@@ -96,7 +96,8 @@ TEST_F(RegCache, GrowthBesideAnEntryDoesNotDropIt) {
     EXPECT_EQ(books.pins, 1);
 }
 
-// free() under the cache's lock: Books::called() fails the test when any call comes with the lock held. First: it would.
+// free() under the cache's lock: Books::called() fails the test when any call comes with the lock held. First: it
+// would.
 TEST_F(RegCache, ACallWithTheLockHeldWouldBeNoticed) {
     Region region;
     EXPECT_NONFATAL_FAILURE(
@@ -118,13 +119,13 @@ TEST_F(RegCache, NoCallToTheSystemComesWithTheLockHeld) {
         if (i % 50 == 0) cache.flush(&a);
     }
     Entry *entry = nullptr;
-    books.limit = books.pinned_count(); // eviction for want of resources
+    books.limit = books.pinned_count();  // eviction for want of resources
     cache.release(get(base + 1000 * page, page, local_rw, &a));
     books.fail_pins = books.fail_revokes = books.fail_exposes = 1;
     EXPECT_EQ(cache.acquire(base + 2000 * page, page, local_rw, &a, entry), Status::bad_address);
-    cache.release(get(base, page, remote_rw, &a)); // fails to be revoked
+    cache.release(get(base, page, remote_rw, &a));  // fails to be revoked
     cache.release(get(base, page, remote_rw, &a));
-    cache.release(get(base, page, remote_rw, &a)); // fails to be exposed
+    cache.release(get(base, page, remote_rw, &a));  // fails to be exposed
     cache.flush_all();
     EXPECT_EQ(books.pinned_count(), 0u);
     EXPECT_EQ(books.fail_pins + books.fail_revokes + books.fail_exposes, 0);
@@ -157,7 +158,7 @@ TEST(RegCacheHazards, RecycledAddressesDoNotGrowTheCache) {
         ASSERT_LE(cache.counters().count, 16u);
         ASSERT_LE(cache.counters().bytes, 64 * page);
     }
-    EXPECT_LE(books.allocations, 3); // one slab is enough for so few
+    EXPECT_LE(books.allocations, 3);  // one slab is enough for so few
 }
 
 // Mappings never dropped when the connection went away.
@@ -194,10 +195,11 @@ TEST_F(RegCache, RangesThatWrapAreRefusedAndInvalidationsThatWrapReachTheEnd) {
     EXPECT_EQ(cache.invalidate(UINT64_MAX - 5, 1000), 1u);
 }
 
-// --- four threads and a model of memory -------------------------------------------------------------------------------
+// --- four threads and a model of memory
+// -------------------------------------------------------------------------------
 
-// Virtual pages, each mapped to a physical frame. A frame is given out again only when nothing maps or locks it, as a system
-// does; a virtual page cannot go while it is secured, nor become read-only while it is secured for writing.
+// Virtual pages, each mapped to a physical frame. A frame is given out again only when nothing maps or locks it, as a
+// system does; a virtual page cannot go while it is secured, nor become read-only while it is secured for writing.
 class Machine : public Backend {
   public:
     static constexpr size_t pages = 256;
@@ -218,7 +220,7 @@ class Machine : public Backend {
         const bool write = rights & local_write;
         std::vector<size_t> frames;
         {
-            std::lock_guard guard(books_); // secure and lock
+            std::lock_guard guard(books_);  // secure and lock
             for (size_t i = first; i <= last; ++i)
                 if (write && read_only_[i]) return Status::bad_address;
             for (size_t i = first; i <= last; ++i) {
@@ -228,7 +230,7 @@ class Machine : public Backend {
                 frames.push_back(frame_[i]);
             }
         }
-        std::this_thread::yield(); // the NIC takes its time
+        std::this_thread::yield();  // the NIC takes its time
         std::lock_guard guard(books_);
         region.id = region.key = ++next_;
         regions_[region.id] = {first, frames, region.key, rights, rights & remote_any ? owner : nullptr};
@@ -252,7 +254,7 @@ class Machine : public Backend {
         {
             std::lock_guard guard(books_);
             gone = regions_.at(region.id);
-            regions_.erase(region.id); // the NIC first
+            regions_.erase(region.id);  // the NIC first
         }
         std::this_thread::yield();
         std::lock_guard guard(books_);
@@ -285,10 +287,11 @@ class Machine : public Backend {
         for (size_t i = first; i < first + count; ++i) read_only_[i] = read_only;
         return true;
     }
-    // The NIC writes to pages through a registration, by the frames that it knows. False: it knows the registration no more.
+    // The NIC writes to pages through a registration, by the frames that it knows. False: it knows the registration no
+    // more.
     bool nic_writes(Entry *entry, size_t first, size_t count, uint64_t value) {
         std::lock_guard guard(books_);
-        auto r = regions_.find(entry->key()); // local entries: the key is the id
+        auto r = regions_.find(entry->key());  // local entries: the key is the id
         if (r == regions_.end()) return false;
         EXPECT_TRUE(r->second.rights & local_write);
         for (size_t i = first; i < first + count; ++i) data_[r->second.frames.at(i - r->second.first)] = value;
@@ -344,16 +347,17 @@ class Machine : public Backend {
     std::array<int, 4 * pages> locked_{};
     std::array<uint64_t, 4 * pages> data_{};
     std::vector<size_t> free_frames_;
-    std::set<size_t> orphans_; // locked, but mapped nowhere any more
+    std::set<size_t> orphans_;  // locked, but mapped nowhere any more
     std::map<uint64_t, Pinned> regions_;
     uint64_t next_ = 0;
 };
 
-// One of four threads. It owns a quarter of the memory: it alone frees and protects there and looks at what arrives. All of them
-// register anywhere.
+// One of four threads. It owns a quarter of the memory: it alone frees and protects there and looks at what arrives.
+// All of them register anywhere.
 class Program {
   public:
-    Program(Machine &machine, Cache &cache, uint64_t number) : machine_(machine), cache_(cache), number_(number), random_(number) {}
+    Program(Machine &machine, Cache &cache, uint64_t number)
+        : machine_(machine), cache_(cache), number_(number), random_(number) {}
 
     void run(int steps) {
         for (int i = 0; i < steps && !::testing::Test::HasFatalFailure(); ++i) {
@@ -362,13 +366,13 @@ class Program {
             first_ = number_ * share + random_() % 12 * 5;
             value_ = number_ << 32 | static_cast<uint64_t>(i + 1);
             switch (random_() % 12) {
-            case 0: free_and_allocate(); break;
-            case 1: protect(); break;
-            case 2: use_memory_of_others(); break;
-            case 3: cache_.flush(&owner_); break;
-            case 4:
-            case 5: let_the_peer_write(); break;
-            default: let_the_nic_write();
+                case 0: free_and_allocate(); break;
+                case 1: protect(); break;
+                case 2: use_memory_of_others(); break;
+                case 3: cache_.flush(&owner_); break;
+                case 4:
+                case 5: let_the_peer_write(); break;
+                default: let_the_nic_write();
             }
             try_stale_keys();
         }
@@ -379,8 +383,10 @@ class Program {
   private:
     static constexpr size_t share = Machine::pages / 4;
 
-    // As kernel32 does it: when the system refuses, the cache is told, and it is tried again. Others may have registered it again.
-    template <typename Change> void change(Change system) {
+    // As kernel32 does it: when the system refuses, the cache is told, and it is tried again. Others may have
+    // registered it again.
+    template <typename Change>
+    void change(Change system) {
         bool done = system();
         for (int tries = 0; !done && tries < 10000; ++tries) {
             cache_.invalidate(base + first_ * page, count_ * page);
@@ -397,7 +403,8 @@ class Program {
         // Nobody can have it written to now; reading goes on.
         Entry *entry = nullptr;
         EXPECT_EQ(cache_.acquire(base + first_ * page, count_ * page, local_rw, &owner_, entry), Status::bad_address);
-        if (cache_.acquire(base + first_ * page, count_ * page, local_read, &owner_, entry) == Status::ok) cache_.release(entry);
+        if (cache_.acquire(base + first_ * page, count_ * page, local_read, &owner_, entry) == Status::ok)
+            cache_.release(entry);
         ASSERT_TRUE(machine_.protect(first_, count_, false));
         ++protections;
     }
@@ -405,7 +412,8 @@ class Program {
         Entry *entry = nullptr;
         const size_t any = random_() % (Machine::pages - count_);
         const uint32_t rights = random_() % 2 ? local_rw : uint32_t{local_read | remote_read};
-        if (cache_.acquire(base + any * page, count_ * page, rights, &owner_, entry) == Status::ok) cache_.release(entry);
+        if (cache_.acquire(base + any * page, count_ * page, rights, &owner_, entry) == Status::ok)
+            cache_.release(entry);
     }
     void let_the_nic_write() {
         Entry *entry = nullptr;
@@ -420,7 +428,9 @@ class Program {
     }
     void let_the_peer_write() {
         Entry *entry = nullptr;
-        if (cache_.acquire(base + first_ * page, count_ * page, local_write | remote_write, &owner_, entry) != Status::ok) return;
+        if (cache_.acquire(base + first_ * page, count_ * page, local_write | remote_write, &owner_, entry) !=
+            Status::ok)
+            return;
         const uint64_t key = entry->key();
         if (random_() % 4 == 0) std::this_thread::yield();
         if (machine_.peer_writes(&owner_, key, value_)) {
@@ -479,4 +489,4 @@ TEST(RegCacheHazards, WhatTheNicWritesIsWhatTheProgramSees) {
     EXPECT_EQ(machine.regions(), 0u);
 }
 
-} // namespace
+}  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// Hits without the lock: what they may find, that they take no lock and see their own death, and that nobody takes an entry away
-// that a hit has just got hold of. Then the parts that they are made of.
+// Hits without the lock: what they may find, that they take no lock and see their own death, and that nobody takes an
+// entry away that a hit has just got hold of. Then the parts that they are made of.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -21,7 +21,7 @@ TEST_F(RegCache, AnExactHitTakesNoLock) {
     const int locks = books.locks;
     for (int i = 0; i < 100; ++i) cache.release(get(base, page, local_rw, &a));
     EXPECT_EQ(books.locks, locks);
-    cache.release(get(base, page, local_rw, &b)); // no longer only a's: that is noted once
+    cache.release(get(base, page, local_rw, &b));  // no longer only a's: that is noted once
     EXPECT_EQ(books.locks, locks + 1);
     for (int i = 0; i < 100; ++i) cache.release(get(base, page, local_rw, i % 2 ? &a : &b));
     EXPECT_EQ(books.locks, locks + 1);
@@ -36,7 +36,7 @@ TEST_F(RegCache, AHitIsNotHeldUpByWhoeverHasTheLock) {
         EXPECT_EQ(cache.acquire(base, page, local_rw, &a, entry), Status::ok);
         cache.release(entry);
     });
-    other.join(); // would never end
+    other.join();  // would never end
     books.unlock();
 }
 
@@ -72,13 +72,13 @@ TEST(RegCacheLimitsOfHits, BeyondTheBoundsWhatIsReleasedGoesAtOnce) {
         ASSERT_EQ(cache.acquire(base + 2 * i * page, page, local_rw, &owner, held[i]), Status::ok);
     Entry *again = nullptr;
     ASSERT_EQ(cache.acquire(base, page, local_rw, &owner, again), Status::ok);
-    cache.release(again); // still held
+    cache.release(again);  // still held
     EXPECT_EQ(books.pinned_count(), 6u);
     for (size_t i = 0; i < held.size(); ++i) {
         cache.release(held[i]);
         EXPECT_EQ(books.pinned_count(), std::max<size_t>(2, 5 - i));
     }
-    const int locks = books.locks; // and within them again it is as before
+    const int locks = books.locks;  // and within them again it is as before
     cache.release([&] {
         EXPECT_EQ(cache.acquire(base + 10 * page, page, local_rw, &owner, again), Status::ok);
         return again;
@@ -104,8 +104,8 @@ TEST(RegCacheLimitsOfHits, MoreHeldThanThereIsRoomInTheIndexIsOnlySlower) {
     EXPECT_LE(books.pinned_count(), 4u);
 }
 
-// Four threads hit, miss and evict all the time; nothing is invalidated. So whatever a thread holds must be pinned, under the
-// key that it sees. Every other entry is released by another thread than the one which acquired it.
+// Four threads hit, miss and evict all the time; nothing is invalidated. So whatever a thread holds must be pinned,
+// under the key that it sees. Every other entry is released by another thread than the one which acquired it.
 TEST(RegCacheHits, EvictionNeverTakesWhatAHitHasGotHoldOf) {
     Books books;
     {
@@ -147,8 +147,8 @@ TEST(RegCacheHits, EvictionNeverTakesWhatAHitHasGotHoldOf) {
     EXPECT_EQ(books.pinned_count(), 0u);
 }
 
-// Two threads hit one range while a third takes it away again and again: the hot path against the callback, and nothing else.
-// What was acquired before the callback began must be dead when it has returned, and out of the NIC.
+// Two threads hit one range while a third takes it away again and again: the hot path against the callback, and nothing
+// else. What was acquired before the callback began must be dead when it has returned, and out of the NIC.
 TEST(RegCacheHits, WhatIsHeldIsDeadAndUnpinnedWhenInvalidationReturns) {
     Books books;
     {
@@ -156,14 +156,14 @@ TEST(RegCacheHits, WhatIsHeldIsDeadAndUnpinnedWhenInvalidationReturns) {
         ASSERT_TRUE(cache.init({}));
         std::array<Owner, 2> owners;
         std::atomic<bool> stop{false};
-        std::atomic<uint64_t> rounds{0}; // of invalidation, finished
+        std::atomic<uint64_t> rounds{0};  // of invalidation, finished
         std::atomic<uint64_t> died{0};
         auto hit = [&](size_t number) {
             while (!stop) {
                 Entry *entry = nullptr;
                 if (cache.acquire(base, page, local_rw, &owners[number], entry) != Status::ok) continue;
                 const uint64_t before = rounds;
-                if (died < 200) { // hold on until a whole round has begun and ended since
+                if (died < 200) {  // hold on until a whole round has begun and ended since
                     while (!stop && rounds < before + 2) std::this_thread::yield();
                     if (!stop) {
                         EXPECT_FALSE(entry->usable());
@@ -196,7 +196,7 @@ TEST(RegCacheIndex, AgreesWithAMap) {
     Index index;
     std::vector<char> memory(Index::bytes(200));
     index.init(memory.data(), 200);
-    std::multimap<uint32_t, uint32_t> all; // hash to index
+    std::multimap<uint32_t, uint32_t> all;  // hash to index
     for (uint32_t step = 0; step < 50000; ++step) {
         // Few hashes, close to each other and around the end of the table: long runs, many equal.
         const uint32_t hash = 0xfffffff0u + static_cast<uint32_t>(random() % 48) * (random() % 4 ? 1 : 0x10000);
@@ -243,4 +243,4 @@ TEST(RegCachePool, EveryIndexHasItsOwnEntryAndCounts) {
     EXPECT_EQ(memory.size(), pool.chunks());
 }
 
-} // namespace
+}  // namespace

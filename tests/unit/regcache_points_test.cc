@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// The moments at which a hit, a release and an eviction may overtake each other, one by one: at a named point of one, the other
-// happens. On one thread, so that each test is the same every time; what they do there takes no lock, or the point is outside it.
+// The moments at which a hit, a release and an eviction may overtake each other, one by one: at a named point of one,
+// the other happens. On one thread, so that each test is the same every time; what they do there takes no lock, or the
+// point is outside it.
 #include <functional>
 #include <map>
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace regcache {
 
-std::map<std::string, std::function<void()>> at_points; // each happens once
+std::map<std::string, std::function<void()>> at_points;  // each happens once
 
 void at_point(const char *name) {
     const auto found = at_points.find(name);
@@ -79,7 +80,7 @@ TEST_F(RegCachePoints, AnEntryThatHasBecomeAnotherOneIsNotTaken) {
         at_points["hit_has_candidate"] = [&] {
             cache.flush_all();
             other = get(base + 8 * page, page, rights, &a);
-            EXPECT_EQ(other, before); // the same memory, in its second life
+            EXPECT_EQ(other, before);  // the same memory, in its second life
         };
         Entry *entry = get(base, page, local_rw, &a);
         EXPECT_NE(entry, other);
@@ -108,7 +109,7 @@ TEST_F(RegCachePoints, AHitDuringTheLookForIdleOnesIsNotOverlooked) {
 TEST_F(RegCachePoints, AReleaseThatIsOvertakenLeavesTheNextLifeAlone) {
     Entry *entry = get(base, page, local_rw, &a), *next = nullptr;
     at_points["drop_has_counted"] = [&] {
-        cache.invalidate(base, page); // nobody holds it any more: it is recycled
+        cache.invalidate(base, page);  // nobody holds it any more: it is recycled
         next = get(base + 8 * page, page, local_rw, &a);
     };
     cache.release(entry);
@@ -137,5 +138,5 @@ TEST_F(RegCachePoints, AReleaseThatIsOvertakenTwiceRecyclesNothingThatIsHeld) {
     cache.release(third);
 }
 
-} // namespace
-} // namespace regcache
+}  // namespace
+}  // namespace regcache

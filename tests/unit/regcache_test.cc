@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 //
-// The registration cache against a backend that keeps its own books: what is pinned, what is exposed to whom, and whether
-// the cache's lock is held while it is called.
+// The registration cache against a backend that keeps its own books: what is pinned, what is exposed to whom, and
+// whether the cache's lock is held while it is called.
 #include <atomic>
 #include <memory>
 #include <random>
@@ -240,7 +240,7 @@ TEST_F(RegCache, BadRangesAreRefused) {
 TEST_F(RegCache, FlushDropsWhatOnlyThatOwnerUsed) {
     cache.release(get(base, page, local_rw, &a));
     cache.release(get(base + page, page, local_rw, &a));
-    cache.release(get(base + page, page, local_rw, &b)); // shared now
+    cache.release(get(base + page, page, local_rw, &b));  // shared now
     cache.release(get(base + 2 * page, page, local_rw, &b));
     cache.flush(&a);
     EXPECT_EQ(books.pinned_count(), 2u);
@@ -262,7 +262,7 @@ TEST(RegCacheLimits, CountAndBytesAreBoundedLeastRecentlyUsedFirst) {
             cache.release(entry);
         };
         for (int i = 0; i < 8; ++i) touch(i, 1);
-        touch(0, 1); // 1 is the oldest now
+        touch(0, 1);  // 1 is the oldest now
         touch(8, 1);
         EXPECT_EQ(cache.counters().count, 8u);
         EXPECT_FALSE(books.any_pinned_in(base + 256 * page, page));
@@ -314,15 +314,19 @@ TEST(IntervalTree, AgreesWithASearchOfAll) {
         }
         Interval *found = tree.overlapping(first, last);
         ASSERT_EQ(found != nullptr, overlap);
-        if (found) { ASSERT_TRUE(found->first <= last && found->last >= first); }
+        if (found) {
+            ASSERT_TRUE(found->first <= last && found->last >= first);
+        }
         found = tree.containing(first, last, 1000000, [](Interval *) { return true; });
         ASSERT_EQ(found != nullptr, contain);
-        if (found) { ASSERT_TRUE(found->first <= first && found->last >= last); }
+        if (found) {
+            ASSERT_TRUE(found->first <= first && found->last >= last);
+        }
     }
 }
 
-// Four threads register, release, invalidate and flush over the same few ranges. Whatever they do, nothing is pinned twice
-// or left behind, and a released exposure is never reachable.
+// Four threads register, release, invalidate and flush over the same few ranges. Whatever they do, nothing is pinned
+// twice or left behind, and a released exposure is never reachable.
 TEST(RegCacheStress, ThreadsLeaveNothingBehind) {
     Books books;
     {
@@ -334,19 +338,21 @@ TEST(RegCacheStress, ThreadsLeaveNothingBehind) {
             for (int i = 0; i < 20000; ++i) {
                 const uint64_t start = base + random() % 40 * page, length = (1 + random() % 6) * page;
                 switch (random() % 16) {
-                case 0: cache.invalidate(start, length); break;
-                case 1: cache.flush(&owner); break;
-                default: {
-                    const bool remote = random() % 2;
-                    Entry *entry = nullptr;
-                    const Status status =
-                        cache.acquire(start, length, remote ? local_read | remote_read : local_rw, &owner, entry);
-                    if (status != Status::ok) break; // invalidated by another thread meanwhile
-                    const uint64_t key = entry->key();
-                    if (random() % 4 == 0) std::this_thread::yield();
-                    cache.release(entry);
-                    if (remote) { ASSERT_FALSE(books.reachable(&owner, key)); }
-                }
+                    case 0: cache.invalidate(start, length); break;
+                    case 1: cache.flush(&owner); break;
+                    default: {
+                        const bool remote = random() % 2;
+                        Entry *entry = nullptr;
+                        const Status status =
+                            cache.acquire(start, length, remote ? local_read | remote_read : local_rw, &owner, entry);
+                        if (status != Status::ok) break;  // invalidated by another thread meanwhile
+                        const uint64_t key = entry->key();
+                        if (random() % 4 == 0) std::this_thread::yield();
+                        cache.release(entry);
+                        if (remote) {
+                            ASSERT_FALSE(books.reachable(&owner, key));
+                        }
+                    }
                 }
             }
             cache.flush(&owner);
@@ -361,4 +367,4 @@ TEST(RegCacheStress, ThreadsLeaveNothingBehind) {
     EXPECT_EQ(books.pins, books.unpins);
 }
 
-} // namespace
+}  // namespace

@@ -38,7 +38,8 @@ struct Timed {
         uint64_t start = world.now;
         snic_cqe c;
         for (uint32_t posted = 0, done = 0; done < count;) {
-            for (; posted < count && posted - done < 32; posted++) a.post_send(qa, opcode, posted, {{abuf, akey, length}}, bbuf, bkey);
+            for (; posted < count && posted - done < 32; posted++)
+                a.post_send(qa, opcode, posted, {{abuf, akey, length}}, bbuf, bkey);
             if (!a.wait(acq, c)) {
                 ADD_FAILURE() << "no completion";
                 return 0;

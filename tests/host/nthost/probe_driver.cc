@@ -44,9 +44,7 @@ struct Extension {
 };
 
 DEVICE_OBJECT *g_device;
-Extension *extension() {
-    return static_cast<Extension *>(g_device->DeviceExtension);
-}
+Extension *extension() { return static_cast<Extension *>(g_device->DeviceExtension); }
 
 NTSTATUS complete(IRP *irp, NTSTATUS status, ULONG_PTR information) {
     irp->IoStatus.Status = status;
@@ -55,13 +53,9 @@ NTSTATUS complete(IRP *irp, NTSTATUS status, ULONG_PTR information) {
     return status;
 }
 
-probe_request *request_of(IRP *irp) {
-    return static_cast<probe_request *>(irp->AssociatedIrp.SystemBuffer);
-}
+probe_request *request_of(IRP *irp) { return static_cast<probe_request *>(irp->AssociatedIrp.SystemBuffer); }
 
-__attribute__((noinline)) unsigned long long peek(const volatile unsigned long long *p) {
-    return *p;
-}
+__attribute__((noinline)) unsigned long long peek(const volatile unsigned long long *p) { return *p; }
 
 // ---- exceptions
 void user_read(probe_request *r) {
@@ -86,9 +80,7 @@ void user_write(probe_request *r) {
         r->result[1] = static_cast<ULONG>(GetExceptionCode());
     }
 }
-void note_order(probe_request *r, unsigned digit) {
-    r->result[0] = r->result[0] * 10 + digit;
-}
+void note_order(probe_request *r, unsigned digit) { r->result[0] = r->result[0] * 10 + digit; }
 __attribute__((noinline)) void seh_inner(probe_request *r) {
     __try {
         note_order(r, 1);

@@ -44,14 +44,10 @@ probe_request request(unsigned op, unsigned long long a = 0, unsigned long long 
     r.c = c;
     return r;
 }
-unsigned long long address(const void *p) {
-    return reinterpret_cast<unsigned long long>(p);
-}
+unsigned long long address(const void *p) { return reinterpret_cast<unsigned long long>(p); }
 
 HANDLE g_probe;
-bool ask(probe_request &r) {
-    return call(g_probe, r);
-}
+bool ask(probe_request &r) { return call(g_probe, r); }
 
 // ---- programs
 void check_exceptions() {

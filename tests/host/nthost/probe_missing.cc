@@ -2,6 +2,4 @@
 // A program whose imports nthost lacks on purpose.
 #include <windows.h>
 
-int main() {
-    return MessageBoxA(nullptr, "", "", 0) + BeginPaint(nullptr, nullptr) != nullptr;
-}
+int main() { return MessageBoxA(nullptr, "", "", 0) + BeginPaint(nullptr, nullptr) != nullptr; }

@@ -5,13 +5,9 @@
 #include <excpt.h>
 
 namespace {
-__attribute__((noinline)) int peek(const volatile int *p) {
-    return *p;
-}
+__attribute__((noinline)) int peek(const volatile int *p) { return *p; }
 int g_order;
-void note(int digit) {
-    g_order = g_order * 10 + digit;
-}
+void note(int digit) { g_order = g_order * 10 + digit; }
 int filter(int digit, int answer) {
     note(digit);
     return answer;
