@@ -109,6 +109,8 @@ uint64_t Manager::watch_trunk(int fd) {
     return key;
 }
 
+void Manager::unwatch_trunk(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
 void Manager::want_output(int fd, uint64_t number, bool output) {
     epoll_event ev = {};
     ev.events = EPOLLIN;

@@ -70,6 +70,7 @@ class Manager : public TrunkHost {
     bool tell_nic(uint64_t key, const fabric_ctl &ctl, const std::vector<int> &fds) override;
     uint64_t watch_trunk(int fd) override;
     void want_output(int fd, uint64_t number, bool output) override;
+    void unwatch_trunk(int fd) override;
     void accept_nic();
     void accept_client();
     void serve_nic(uint64_t key);

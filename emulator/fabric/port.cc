@@ -226,6 +226,8 @@ void Port::drop(snic::Nic &nic, snic::PeerId id, const char *why) {
     // The NIC first: it may still want to say something to the peer, and must not find the id dangling.
     nic.peer_down(id);
     recent_ = nullptr;
+    // The peer has this descriptor, too: our closing it would not end the watch, and whoever writes it could keep us from sleeping.
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, it->second->wake_us.get(), nullptr);
     peers_.erase(it);
 }
 

@@ -61,6 +61,12 @@ struct Trunks::Remote {
 
 // One relayed link; our end is end 1.
 struct Trunks::Relay {
+    TrunkHost *watcher = nullptr;  // of wake_us, which the NIC has, too
+    Relay() = default;
+    Relay(const Relay &) = delete;
+    ~Relay() {
+        if (watcher) watcher->unwatch_trunk(wake_us.get());
+    }
     uint64_t local = 0, remote = 0, link = 0, number = 0;
     Fd memory, wake_us, wake_nic;
     Mapping map;
@@ -373,6 +379,7 @@ void Trunks::add_relay(Trunk &t, Remote &remote, uint64_t key) {
     std::atomic_ref<uint32_t>(r->to_nic.header()->attached).store(1);
     r->from_nic.set_waiting(true);
     r->number = host_.watch_trunk(r->wake_us.get());
+    r->watcher = &host_;
     fabric_ctl ctl = {};
     ctl.cookie = FABRIC_COOKIE;
     ctl.version = FABRIC_VERSION;

@@ -29,6 +29,8 @@ class TrunkHost {
     // Watches a descriptor for input (and output, if asked); its events come back to Trunks::serve with the returned number.
     virtual uint64_t watch_trunk(int fd) = 0;
     virtual void want_output(int fd, uint64_t number, bool output) = 0;
+    // Before closing a descriptor that somebody else has, too: its being closed here would not end the watch.
+    virtual void unwatch_trunk(int fd) = 0;
 };
 
 class Trunks {

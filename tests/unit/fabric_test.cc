@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // Real devices with their engine threads, joined by a real manager: data on both paths, deaths, restarts, faults.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -274,6 +276,49 @@ TEST(Port, SaysThatAManagerOfAnotherVersionRefusesIt) {
     port.poll_control(machine.nic, 2);
     EXPECT_NE(said.find("another version"), std::string::npos) << said;
     EXPECT_FALSE(port.joined());
+    unlink(path.c_str());
+}
+
+TEST(Port, IsNotKeptAwakeByAPeerThatIsGone) {
+    std::string path = socket_path() + ".w", error;
+    fabric::Fd listener = fabric::listen_unix(path, &error);
+    ASSERT_TRUE(listener) << error;
+    World world{1};
+    Machine &machine = world.add();
+    fabric::PortConfig config;
+    config.path = path;
+    config.name = "one";
+    fabric::Port port(config, [](int, const std::string &) {});
+    port.poll_control(machine.nic, 1);
+    fabric::CtlSocket manager{fabric::Fd(accept(listener.get(), nullptr, nullptr))};
+    fabric_ctl ctl = {};
+    std::vector<fabric::Fd> fds;
+    ASSERT_EQ(manager.receive(ctl, fds), fabric::CtlSocket::Result::message);
+    fabric::Fd memory = fabric::make_memfd("link", FABRIC_LINK_BYTES), wake(eventfd(0, EFD_NONBLOCK));
+    auto tell = [&](uint16_t type, const std::vector<int> &descriptors) {
+        fabric_ctl out = {};
+        out.cookie = FABRIC_COOKIE;
+        out.version = FABRIC_VERSION;
+        out.type = type;
+        out.link = 7;
+        out.nic.guid = 8;
+        EXPECT_TRUE(manager.send(out, descriptors));
+        port.poll_control(machine.nic, 2);
+    };
+    auto readable = [&] {
+        pollfd p = {port.wait_fd(), POLLIN, 0};
+        return poll(&p, 1, 0) == 1;
+    };
+    tell(FABRIC_CTL_WELCOME, {});
+    tell(FABRIC_CTL_LINK, {memory.get(), wake.get(), wake.get()});
+    EXPECT_FALSE(readable());
+    ASSERT_EQ(eventfd_write(wake.get(), 1), 0);
+    EXPECT_TRUE(readable());
+    port.woken();
+    EXPECT_FALSE(readable());
+    tell(FABRIC_CTL_PEER_DOWN, {});
+    ASSERT_EQ(eventfd_write(wake.get(), 1), 0);
+    EXPECT_FALSE(readable());
     unlink(path.c_str());
 }
 
