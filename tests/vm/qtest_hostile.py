@@ -117,7 +117,7 @@ cases = [
     ("a record in the device's registers", CREATE_QP, qp(record=Machine.REG), DMA, 48),
     ("a completion queue that does not exist", CREATE_QP, qp(send_cqn=0), HANDLE, 4),
     ("a queue pair that does not exist", DESTROY_QP, struct.pack("<I", 2**32 - 1), HANDLE, BODY),
-    ("a protection domain in use", DESTROY_CQ, struct.pack("<I", 0), HANDLE, BODY),
+    ("a protection domain in use", DESTROY_PD, struct.pack("<I", a.pd), IN_USE, BODY),
 ]
 for name, opcode, body, status, detail in cases:
     result = a.command(opcode, body)
