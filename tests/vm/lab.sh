@@ -20,21 +20,12 @@ conformance() { # variant
   else echo "ok conformance, $1: $count rules"; fi
 }
 bytes_moved() { status_of "sum(g.get('nic', {}).get('tx_bytes', 0) for g in d['guests'])"; }
-# Waits until the traffic that was just started moves data (counters come once a second).
-wait_for_traffic() {
-  local before=$1
-  for _ in $(seq 200); do
-    [ "$(bytes_moved)" != "$before" ] && return
-    sleep 0.1
-  done
-}
-wait_for_links() { # how many
-  for _ in $(seq 100); do
-    [ "$(status_of "sum(g['link'] == 'UP' for g in d['guests'])")" = "$1" ] && return 0
-    sleep 0.1
-  done
-  return 1
-}
+# Waits until the traffic that was just started moves data: more than an earlier test may have left uncounted (counters come once a
+# second).
+moved_since() { [ "$(bytes_moved)" -gt $(($1 + (256 << 20))) ]; }
+wait_for_traffic() { eventually moved_since "$1"; }
+links_are() { [ "$(status_of "sum(g['link'] == 'UP' for g in d['guests'])")" = "$1" ]; }
+wait_for_links() { eventually links_are "$1"; } # how many
 # After the kill: the peer's client ends with an error, in time.
 kill_in_traffic() { # who to kill, name
   local pid=$1 start before
@@ -104,7 +95,9 @@ check "a lab without IOMMU and without shared memory comes up" "$sanlab" up --no
 conformance "no IOMMU, private memory, revoke=deregister"
 check "traffic through the rings is verified" "$sanlab" run --timeout 60 write_bw -n 500
 "$sanlab" down >"$work/down" 2>&1 &
-interrupted $!
+down=$!
+eventually test -e "$work/down"
+interrupted $down
 code=$?
 if [ $code -eq 0 ] && "$sanlab" status | grep -q 'no lab is up'; then ok "the lab ends, ^C or not"; else not_ok "^C in sanlab down: status $code"; cat "$work/down"; fi
 if pgrep -f "$work/run" >/dev/null; then not_ok "something was left running: $(pgrep -af "$work/run")"; else ok "nothing is left running"; fi
