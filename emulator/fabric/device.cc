@@ -173,11 +173,15 @@ bool snic_device::apply_writes() {
     for (const Write &w : batch) {
         if (w.bar == kBusReset) {
             nic.reset();
+            refresh_shadow();  // first: the reset may not be over, which STATUS tells then
             resetting = false;
             registers = true;
         } else if (w.bar == SNIC_BAR_REGISTERS) {
             nic.write_register(w.offset, w.value, w.size);
-            if (w.offset == SNIC_REG_CTRL && w.value & SNIC_CTRL_RESET) resetting = false;
+            if (w.offset == SNIC_REG_CTRL && w.value & SNIC_CTRL_RESET) {
+                refresh_shadow();
+                resetting = false;
+            }
             registers |= w.offset != SNIC_REG_AQ_DOORBELL;
         } else {
             nic.doorbell(w.offset / SNIC_PAGE_SIZE, w.offset % SNIC_PAGE_SIZE, static_cast<uint32_t>(w.value));

@@ -25,7 +25,7 @@ uint64_t Nic::read_register(uint32_t offset, unsigned size) const {
         case SNIC_REG_CAPS: return config_.caps();
         case SNIC_REG_CTRL: return ctrl_;
         case SNIC_REG_STATUS:
-            return (ready_ ? SNIC_STATUS_READY : 0) | (link_up_ ? SNIC_STATUS_LINK_UP : 0) | (error_ ? SNIC_STATUS_FATAL : 0);
+            return (ready_ ? SNIC_STATUS_READY : farewells_.empty() ? 0 : SNIC_STATUS_RESETTING) | (link_up_ ? SNIC_STATUS_LINK_UP : 0) | (error_ ? SNIC_STATUS_FATAL : 0);
         case SNIC_REG_ERROR: return error_;
         case SNIC_REG_VECTORS: return config_.vectors;
         case SNIC_REG_GUID:

@@ -235,7 +235,10 @@ void Nic::handle_cm(PeerId peer, const fabric_msg &msg, std::span<const std::byt
     }
     Qp *qp = qps_.find(msg.dst_qpn);
     if (!qp || qp->peer != peer || qp->connection != in.cm.connection) {
-        counters_.stale_records++;
+        bool awaited = msg.type == FABRIC_CM_DREP && std::erase_if(farewells_, [&](const Farewell &f) {
+            return f.peer == peer && f.qpn == msg.dst_qpn && f.address.connection == in.cm.connection;
+        });
+        if (!awaited) counters_.stale_records++;
         return;
     }
     if (msg.type == FABRIC_CM_RTU && qp->cm == Cm::replied) confirm(*qp);

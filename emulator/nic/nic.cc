@@ -48,6 +48,7 @@ bool Nic::step(unsigned budget) {
         if (!waiters_.empty()) run_waiters();
         drain_held_events();
     }
+    if (!farewells_.empty()) repeat_farewells();
     fire_vectors();
     return more || active_.size() > blocked_;
 }
@@ -56,6 +57,7 @@ uint64_t Nic::deadline() const {
     uint64_t when = timers_.empty() ? kNever : timers_.top().when;
     if (!held_records_.empty()) when = std::min(when, held_records_.front().due);
     if (held_events_) when = std::min(when, held_retry_);
+    for (const Farewell &f : farewells_) when = std::min(when, f.next);
     for (uint32_t v = 0; pending_vectors_ >> v; v++)
         if (pending_vectors_ >> v & 1) when = std::min(when, vector_next_[v]);
     return when;
@@ -106,6 +108,7 @@ void Nic::set_link(bool up) {
 }
 
 void Nic::peer_down(PeerId peer) {
+    std::erase_if(farewells_, [&](const Farewell &f) { return f.peer == peer; });
     std::vector<Qp *> hit;
     qps_.each([&](Qp &qp) {
         if (qp.peer == peer) hit.push_back(&qp);
@@ -141,12 +144,16 @@ void Nic::peer_down(PeerId peer) {
 }
 
 void Nic::reset() {
-    // The peers learn at once; nothing waits for their answer, since nothing of ours is left that they could reach.
+    // The peers learn at once. Those that have direct requests of ours, which name our RAM, must answer (farewells_).
     std::vector<Qp *> all;
     qps_.each([&](Qp &qp) { all.push_back(&qp); });
     for (Qp *qp : all) {
         if (qp->peer != kNoPeer && (qp->cm == Cm::established || qp->cm == Cm::replied))
             send_cm(qp->peer, FABRIC_CM_DREQ, qp->remote_qpn, qp->handle, 0, qp->address, {}, SNIC_REASON_PEER_CLOSED);
+        bool exposed = std::any_of(qp->ops.begin(), qp->ops.end(), [](SendOp &op) { return op.direct && op.segments; });
+        if (exposed && (qp->cm == Cm::established || qp->cm == Cm::replied || qp->cm == Cm::leaving))
+            farewells_.push_back({qp->peer, qp->handle, qp->remote_qpn, qp->address, 0,
+                                  host_.now_ns() + config_.cm_retransmit});
         drop_regions(qp->recv.regions, qp->recv.held);
         for (SendOp &op : qp->ops) drop_regions(op.regions, op.held);
     }
@@ -177,6 +184,17 @@ void Nic::reset() {
     tx_free_ = 0;
     held_events_ = false;
     pending_vectors_ = 0;
+}
+
+// The DREQ may have been lost.
+void Nic::repeat_farewells() {
+    uint64_t now = host_.now_ns();
+    for (Farewell &f : farewells_) {
+        if (now < f.next || f.tries++ >= config_.cm_disconnect_tries) continue;
+        f.next = now + config_.cm_retransmit;
+        send_cm(f.peer, FABRIC_CM_DREQ, f.remote_qpn, f.qpn, 0, f.address, {}, SNIC_REASON_PEER_CLOSED);
+    }
+    std::erase_if(farewells_, [&](const Farewell &f) { return f.tries > config_.cm_disconnect_tries; });
 }
 
 // --- records -------------------------------------------------------------------------------------------------------------

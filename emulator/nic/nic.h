@@ -257,6 +257,18 @@ class Nic {
     std::vector<uint32_t> doorbell_users_;
     std::map<std::pair<PeerId, uint64_t>, uint32_t> incoming_;  // connection -> request (pending) or QP (accepted)
 
+    // A QP that a reset dropped while its peer may still be copying to or from our RAM: until the peer has said that it is
+    // not (DREP), is gone, or stays silent for too long, the reset is not over (STATUS.RESETTING).
+    struct Farewell {
+        PeerId peer;
+        uint32_t qpn, remote_qpn;
+        fabric_cm address;
+        uint32_t tries;
+        uint64_t next;
+    };
+    std::vector<Farewell> farewells_;
+    void repeat_farewells();
+
     std::vector<uint32_t> broken_cqs_;  // CQs whose QPs are still to fail
     std::deque<uint32_t> active_;    // QPs with something to do
     size_t blocked_ = 0;             // of them: those that can do nothing before a link has room

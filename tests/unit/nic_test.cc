@@ -516,6 +516,34 @@ TEST_P(Pair, ResetDropsEverythingAndThePeerLearns) {
     EXPECT_NE(a.pd, 0u);
 }
 
+// What a peer copies by itself, as a READ of ours asks it to, must have ended when the driver gives the memory away.
+TEST_P(Pair, AResetIsOverWhenThePeerCopiesNoMore) {
+    auto resetting = [&] { return ma.nic.read_register(SNIC_REG_STATUS, 4) & SNIC_STATUS_RESETTING; };
+    for (bool silent : {false, true}) {  // a peer that does not answer must not hold it up for ever
+        std::memset(mb.at<char>(bbuf), 0x55, kBuf);
+        for (int i = 0; i < 8; i++) a.post_send(qa, SNIC_WR_RDMA_READ, 1, {{abuf, akey, kBuf}}, bbuf, bkey);
+        ma.nic.step(64);
+        if (silent) world.flap(0, 1, 100'000'000'000);
+        ma.nic.write_register(SNIC_REG_CTRL, SNIC_CTRL_RESET, 4);
+        EXPECT_EQ(resetting() != 0, GetParam());
+        uint64_t began = world.now;
+        ASSERT_TRUE(world.run([&] { return !resetting(); }));
+        EXPECT_LT(world.now - began, 2'000'000'000u) << "longer than drivers wait";
+        std::memset(ma.at<char>(abuf), 0x77, kBuf);
+        pass_time(200'000'000'000);
+        for (uint32_t i = 0; i < kBuf; i++) ASSERT_EQ(*ma.at<uint8_t>(abuf + i), 0x77) << i;
+        if (silent) break;
+        a.start();
+        acq = a.create_cq();
+        qa = a.create_qp(acq, acq);
+        qb = b.create_qp(bcq, bcq);
+        ASSERT_TRUE(connect(a, qa, b, qb, 9001));
+        abuf = a.alloc(kBuf);
+        akey = a.register_mr(abuf, kBuf, SNIC_ACCESS_LOCAL_READ | SNIC_ACCESS_LOCAL_WRITE);
+        bkey = b.register_mr(bbuf, kBuf, SNIC_ACCESS_ALL, qb.qpn);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Paths, Pair, ::testing::Bool(),
                          [](const auto &info) { return std::string(info.param ? "Direct" : "Payload"); });
 
