@@ -5,6 +5,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cctype>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -67,6 +70,18 @@ std::string stored_xml(virDomainPtr domain) {
 bool system_libvirtd() { return fs::exists("/run/libvirt/libvirt-sock") || fs::exists("/run/libvirt/virtqemud-sock"); }
 
 }  // namespace
+
+// What has a meaning in a URI, or none, is escaped: a folder may have a space in its name.
+std::string PrivateDaemon::uri() const {
+    std::string text = "qemu:///system?socket=";
+    for (const char c : dir_ + "/run/libvirt-sock") {
+        const bool plain = std::isalnum(static_cast<unsigned char>(c)) || std::strchr("/-._~", c);
+        char escaped[4];
+        std::snprintf(escaped, sizeof escaped, plain ? "%c" : "%%%02X", static_cast<unsigned char>(c));
+        text += escaped;
+    }
+    return text;
+}
 
 bool PrivateDaemon::running() const { return process_runs(read_pid(dir_ + "/libvirtd.pid"), "libvirtd"); }
 

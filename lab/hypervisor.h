@@ -24,7 +24,7 @@ class PrivateDaemon {
     // Starts virtlogd and libvirtd and waits until they answer.
     void start();
     void stop();
-    std::string uri() const { return "qemu:///system?socket=" + dir_ + "/run/libvirt-sock"; }
+    std::string uri() const;
 
   private:
     std::string dir_;

@@ -29,10 +29,11 @@ refuses "a test program that fails fails the command" 2 "1 to 1G" "$sanlab" run 
 # ^C in the middle of traffic.
 "$sanlab" run --on host --timeout 60 write_bw -s 1M -n 2000000 --no-verify >"$work/traffic" 2>&1 &
 client=$!
-traffic() { [ "$(pgrep -c -f -- "--path $out/windows .* write_bw -s 1M -n 2000000")" = 2 ] && grep -q 'BW average' "$work/traffic"; }
+programs=$(readlink -f "$out/windows")
+traffic() { [ "$(pgrep -c -f -- "--path $programs .* write_bw -s 1M -n 2000000")" = 2 ] && grep -q 'BW average' "$work/traffic"; }
 eventually traffic || { not_ok "no traffic to interrupt"; cat "$work/traffic"; }
 interrupted $client
 code=$?
-if [ $code -eq 130 ] && ! pgrep -f -- "--path $out/windows .* write_bw -s 1M -n 2000000" >/dev/null && grep -q 'sanlab: interrupted' "$work/traffic"
+if [ $code -eq 130 ] && ! pgrep -f -- "--path $programs .* write_bw -s 1M -n 2000000" >/dev/null && grep -q 'sanlab: interrupted' "$work/traffic"
 then ok "^C ends a run with status 130, and what it started"; else not_ok "^C in a run: status $code"; cat "$work/traffic"; fi
 summary

@@ -4,7 +4,7 @@
 # traffic, a manager killed.
 # shellcheck source=tests/host/lib.sh
 . "$(dirname "$0")/../host/lib.sh"
-export SANLAB_RUN=$work/run
+export SANLAB_RUN="$work/run of this test" # folders may have spaces in their names
 trap '"$sanlab" down >/dev/null 2>&1' EXIT
 
 status_of() { "$sanlab" status -j | python3 -c "import json, sys; d = json.load(sys.stdin); print($1)"; }
@@ -78,7 +78,7 @@ check "the guests are free at once" timeout 30 "$sanlab" run --timeout 20 write_
 kill_in_traffic "$(status_of "d['guests'][1]['pid']")" "a killed guest ends its peer's operations with an error within 5 seconds"
 check "the killed guest is booted again" "$sanlab" up
 check "and takes part in traffic" "$sanlab" run --timeout 60 write_bw -n 500
-fabric=$(pgrep -f "sanfabricd $work/run/fabric.sock")
+fabric=$(pgrep -f "sanfabricd $SANLAB_RUN/fabric.sock")
 before=$(bytes_moved)
 timeout 90 "$sanlab" run --timeout 80 write_bw -n 300000 --no-verify >"$work/traffic" 2>&1 &
 client=$!
