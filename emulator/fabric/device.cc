@@ -100,6 +100,7 @@ struct snic_device final : snic::Host {
 
     // --- engine thread ---
     void run();
+    void leave_peers();
     bool apply_writes();
     void refresh_shadow() {
         for (uint32_t offset = 0; offset < kShadowBytes; offset += 4)
@@ -249,6 +250,23 @@ void snic_device::run() {
         [[maybe_unused]] ssize_t r = read(wake.get(), &n, sizeof n);
         port.woken();
         last_busy = now_ns();
+    }
+    leave_peers();
+}
+
+// Before the owner gives the RAM away: connections end, and peers that copy to or from it have stopped (or stay silent, about a second).
+void snic_device::leave_peers() {
+    enter();
+    nic.reset();
+    leave();
+    for (uint64_t end = now_ns() + 1'500'000'000; nic.read_register(SNIC_REG_STATUS, 4) & SNIC_STATUS_RESETTING && now_ns() < end;) {
+        uint64_t now = now_ns();
+        enter();
+        port.poll(nic, now, 64);
+        port.poll_control(nic, now);
+        nic.step(64);
+        leave();
+        sched_yield();
     }
 }
 

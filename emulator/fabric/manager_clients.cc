@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 // The manager's control socket: its clients, and questions that a NIC has to answer.
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -130,7 +131,8 @@ bool Manager::take_state(uint64_t nic, uint64_t number, const std::vector<Fd> &f
     if (q == questions_.end() || q->second.nic != nic) return true;  // came too late
     // The document stays in the NIC's hands: it is read once, with read(2), and may be no JSON at all.
     struct stat st = {};
-    if (fds.size() != 1 || fstat(fds[0].get(), &st) < 0 || !S_ISREG(st.st_mode) || st.st_size < 2 || st.st_size > FABRIC_MAX_STATE) {
+    // A memfd, and no file that reading could wait for.
+    if (fds.size() != 1 || fcntl(fds[0].get(), F_GET_SEALS) < 0 || fstat(fds[0].get(), &st) < 0 || !S_ISREG(st.st_mode) || st.st_size < 2 || st.st_size > FABRIC_MAX_STATE) {
         end_question(q, refusal("the NIC's answer is malformed"));
         return false;
     }

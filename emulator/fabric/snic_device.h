@@ -83,6 +83,7 @@ struct snic_device_ops {
 struct snic_device *snic_device_create(const struct snic_device_config *config, const struct snic_device_ram *ram,
                                        size_t nram, const struct snic_device_ops *ops, void *opaque, char *err,
                                        size_t errlen);
+/* Ends all connections; when it returns no peer copies to or from the RAM any more (one that does not answer is waited for a second). */
 void snic_device_destroy(struct snic_device *dev);
 
 /* Sizes in bytes of BAR 0 (registers) and BAR 2 (doorbell pages, 4096 bytes each; page 0 is the driver's own). */

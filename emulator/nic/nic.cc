@@ -229,7 +229,7 @@ void Nic::receive(PeerId peer, std::span<const std::byte> record) {
 
 void Nic::dispatch(PeerId peer, std::span<const std::byte> record) {
     fabric_msg msg;
-    if (!ready_) return;
+    if (!ready_ && farewells_.empty()) return;
     if (record.size() < sizeof msg) {
         counters_.bad_records++;
         return;
@@ -239,6 +239,7 @@ void Nic::dispatch(PeerId peer, std::span<const std::byte> record) {
         counters_.bad_records++;
         return;
     }
+    if (!ready_ && msg.type != FABRIC_CM_DREP) return;  // all that a reset still waits for
     std::span<const std::byte> tail = record.subspan(sizeof msg);
     if (msg.type >= FABRIC_CM_REQ && msg.type <= FABRIC_CM_DREP) return handle_cm(peer, msg, tail);
 

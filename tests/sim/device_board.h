@@ -57,7 +57,7 @@ class DeviceBoard : public Board {
         if (dev_) snic_device_destroy(dev_);
         munmap(ram_, bytes_);
     }
-    // Takes the NIC away, as a killed owner would.
+    // Takes the NIC away, as unplugging it would.
     void destroy_device() {
         snic_device_destroy(dev_);
         dev_ = nullptr;
