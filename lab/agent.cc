@@ -37,7 +37,8 @@ Agent::Agent(const std::string &path, double seconds) : sequence_(std::random_de
         close(fd_);
         fd_ = -1;
         if (since(start) > seconds)
-            throw std::runtime_error("cannot reach the guest's agent at " + path + ": " + std::strerror(errno));
+            throw std::runtime_error("cannot reach the guest's agent at " + path + ": " + std::strerror(errno) +
+                                     "; a guest that has died (see sanlab status) is booted again by sanlab up");
         throw_if_interrupted();
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }

@@ -235,7 +235,7 @@ int main(int argc, char **argv) {
     start_cpu();
     if (timeout != 0)
         std::thread([timeout] {
-            usleep_host(timeout * 1000000);
+            for (uint32_t s = 0; s < timeout; s++) usleep_host(1000000);  // all at once: more microseconds than fit
             note("no end after %u seconds (--timeout)", timeout);
             exit_host(EXIT_TIMEOUT);
         }).detach();

@@ -2,6 +2,7 @@
 #include "pe_image.h"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
@@ -82,9 +83,14 @@ struct Parsed {
 };
 
 bool parse(Parsed &p, const std::string &path, std::string *error) {
+    struct stat st;
     std::ifstream in(path, std::ios::binary);
-    if (!in) {
+    if (!in || stat(path.c_str(), &st) != 0) {
         *error = "cannot open " + path;
+        return false;
+    }
+    if (!S_ISREG(st.st_mode)) {  // a folder opens; reading it throws
+        *error = path + " is not a file";
         return false;
     }
     p.file.bytes.assign(std::istreambuf_iterator<char>(in), {});

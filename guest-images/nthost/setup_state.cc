@@ -4,9 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -170,7 +172,14 @@ std::string shown(const std::string &path) {
     return kShown + path.substr(strlen(MACHINE_KEY));
 }
 
+// The file is written over at the end: one of somebody else's must not be taken for a state that says nothing.
 void load(const Json &j) {
+    static constexpr const char *kKeys[] = {"runs_32_bit", "catalog_adds_first", "next_catalog_id", "catalog64", "catalog32",
+                                            "devices",     "packages",           "registry",        "at_restart", "in_use"};
+    if (!j.is_object()) throw std::invalid_argument("expected a JSON object");
+    for (auto &[name, value] : j.items())
+        if (std::find(std::begin(kKeys), std::end(kKeys), name) == std::end(kKeys))
+            throw std::invalid_argument("unknown key '" + name + "': the file is not a state of nthost's, and is left alone");
     SetupState &s = setup_state();
     s.runs_32_bit = j.value("runs_32_bit", true);
     s.catalog_adds_first = j.value("catalog_adds_first", false);
@@ -258,6 +267,11 @@ bool use_windows_directory(const std::string &directory, std::string *error) {
 bool load_setup_state(const std::string &file, std::string *error) {
     g_file = file;
     std::ifstream in(file);
+    std::string folder = file.find('/') == std::string::npos ? "." : file.substr(0, file.rfind('/') + 1);
+    if (access(folder.c_str(), W_OK) != 0 || (!in && access(file.c_str(), F_OK) == 0)) {  // rather than at the end
+        *error = "--registry " + file + ": " + strerror(errno);
+        return false;
+    }
     try {
         if (in) load(Json::parse(in));
         else registry().create_key(MACHINE_KEY);

@@ -29,6 +29,11 @@ for script in setup build build-qemu sign demo test bench conformance; do
   done
 done
 refuses "an option without its value" 2 "--json takes a file name" "$top/scripts/demo" --json
+mkdir -p "$work/damaged"
+for damage in '' '{' '[]' '{"uri": "x", "guests": 5}'; do
+  echo "$damage" >"$work/damaged/lab.json"
+  refuses "lab.json that says '$damage'" 2 "lab.json is damaged; end what is left of the lab with: sanlab down" env SANLAB_RUN="$work/damaged" "$sanlab" status
+done
 check "status without a lab says how to start one" bash -c "'$sanlab' status | grep -q 'sanlab up'"
 check "down without a lab is fine" "$sanlab" down
 if pgrep -f "$work" >/dev/null; then not_ok "something was left running"; else ok "nothing is left running"; fi

@@ -93,5 +93,15 @@ refuses "bad address" 2 "10.0.0" "$nthost" --device inproc,ip=10.0.0.300 -- "$pe
 refuses "no such PCI function" 2 "no such PCI function" "$nthost" --device pci=0000:7f:1f.7 -- "$pe/probe.exe"
 refuses "bad pool size" 2 "expected 16 to 65536" "$nthost" --pool 3 -- "$pe/probe.exe"
 refuses "bad failure kind" 2 "KIND one of" "$nthost" --fail disk:1 -- "$pe/probe.exe"
+refuses "a folder as the program" 2 "is not a file" "$nthost" -- "$work"
+refuses "a folder as the driver" 2 "is not a file" "$nthost" --driver "$work" -- "$pe/probe.exe" ioctl
+refuses "a registry file in a folder that is not there" 2 "--registry /no/such: No such file" "$nthost" --registry /no/such -- "$pe/probe.exe"
+refuses "a registry file that is no object" 2 "expected a JSON object" "$nthost" --registry <(echo '[]') -- "$pe/probe.exe"
+echo '{"name": "of somebody else"}' >"$work/other.json"
+cp "$work/other.json" "$work/other.kept"
+refuses "somebody else's JSON file as the registry" 2 "unknown key 'name'" "$nthost" --registry "$work/other.json" -- "$pe/probe.exe"
+check "... which is left alone" cmp "$work/other.json" "$work/other.kept"
+# 4295 s are more microseconds than 32 bits hold.
+check "a time-out of more than an hour is not over at once" "$nthost" --timeout 4295 --driver "$pe/probe.sys" -- "$pe/probe.exe" pending
 refuses "time-out" 97 "no end after 1 seconds" "$nthost" --timeout 1 --driver "$pe/probe.sys" -- "$pe/probe.exe" child-hang
 summary
