@@ -134,13 +134,16 @@ void PrivateDaemon::stop() {
     for (const char *name : {"libvirtd", "virtlogd"}) {
         pid_t pid = read_pid(dir_ + '/' + name + ".pid");
         if (!process_runs(pid, name)) continue;
-        // They have nothing left to save: no domain is defined, none runs.
+        // They have nothing left to save: what is defined is written, and our domains are transient.
         ::kill(pid, SIGTERM);
         for (int i = 0; i < 25 && process_runs(pid, name); i++)
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
         if (process_runs(pid, name)) ::kill(pid, SIGKILL);
     }
+    // Domains that somebody has defined there stay: the next private libvirtd finds them.
     std::error_code ignored;
+    for (const fs::directory_entry &file : fs::directory_iterator(dir_ + "/etc/qemu", ignored))
+        if (file.path().extension() == ".xml") return;
     fs::remove_all(dir_, ignored);
 }
 

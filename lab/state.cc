@@ -67,7 +67,7 @@ FileLock::~FileLock() {
 std::string FileLock::holder() const {
     char text[512];
     const ssize_t n = pread(fd_, text, sizeof text, 0);
-    return n > 0 ? std::string(text, static_cast<size_t>(n)) : "another sanlab";
+    return n > 0 ? std::string(text, static_cast<size_t>(n)) : "sanlab";
 }
 
 LabLock::LabLock(const std::string &run) : file_(run + "/lab.lock", "sanlab") {
