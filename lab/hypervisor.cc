@@ -85,6 +85,14 @@ std::string PrivateDaemon::uri() const {
 
 bool PrivateDaemon::running() const { return process_runs(read_pid(dir_ + "/libvirtd.pid"), "libvirtd"); }
 
+static std::string last_line(const std::string &path) {
+    std::ifstream in(path);
+    std::string line, last;
+    while (std::getline(in, line))
+        if (!line.empty()) last = line;
+    return last;
+}
+
 void PrivateDaemon::start() {
     if (running()) return;
     if (geteuid() != 0)
@@ -126,8 +134,9 @@ void PrivateDaemon::start() {
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
+    const std::string said = last_line(dir_ + "/log/libvirtd.out");  // stop() removes it
     stop();
-    throw std::runtime_error("the private libvirtd did not come up; see " + dir_ + "/log/libvirtd.out");
+    throw std::runtime_error("the private libvirtd did not come up" + (said.empty() ? "" : ": " + said));
 }
 
 void PrivateDaemon::stop() {

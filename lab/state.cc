@@ -27,7 +27,8 @@ std::optional<LabState> LabState::load(const std::string &run) {
     LabState s;
     try {
         json j = json::parse(in);
-        s.uri = j.value("uri", "");
+        s.uri = j.at("uri").get<std::string>();  // without these it is no lab's file
+        s.fabric_socket = j.at("fabric_socket").get<std::string>();
         s.private_daemon = j.value("private_daemon", false);
         s.iommu = j.value("iommu", true);
         s.kvm = j.value("kvm", false);
@@ -36,8 +37,7 @@ std::optional<LabState> LabState::load(const std::string &run) {
         s.share_memory = j.value("share_memory", true);
         s.revoke = j.value("revoke", "key");
         s.fabric_pid = j.value("fabric_pid", 0);
-        s.fabric_socket = j.value("fabric_socket", "");
-        for (const json &g : j.value("guests", json::array()))
+        for (const json &g : j.at("guests"))
             s.guests.push_back({g.value("name", ""), g.value("ip", ""), g.value("domain", ""),
                                 g.value("agent_socket", ""), g.value("console_log", "")});
     } catch (const json::exception &) {
@@ -99,7 +99,12 @@ void LabState::save(const std::string &run) const {
     {
         std::ofstream out(part);
         out << j.dump(2) << '\n';
-        if (!out.flush()) throw std::runtime_error("cannot write " + part);
+        if (!out.flush()) {
+            const std::string why = std::strerror(errno);
+            std::error_code ignored;
+            std::filesystem::remove(part, ignored);
+            throw std::runtime_error("cannot write " + part + ": " + why);
+        }
     }
     std::filesystem::rename(part, path);
 }

@@ -30,7 +30,7 @@ for script in setup build build-qemu sign demo test bench conformance; do
 done
 refuses "an option without its value" 2 "--json takes a file name" "$top/scripts/demo" --json
 mkdir -p "$work/damaged"
-for damage in '' '{' '[]' '{"uri": "x", "guests": 5}'; do
+for damage in '' '{' '[]' '{"uri": "x", "guests": 5}' '{}' '{"uri":"x"}'; do
   echo "$damage" >"$work/damaged/lab.json"
   refuses "lab.json that says '$damage'" 2 "lab.json is damaged; end what is left of the lab with: sanlab down" env SANLAB_RUN="$work/damaged" "$sanlab" status
 done
