@@ -37,6 +37,7 @@ void connection_lost(Socket &s, int error) {
     if (s.state != State::connecting && s.state != State::connected) return;
     s.state = State::disconnected;
     if (!s.error) s.error = error;
+    flush_late(s);
 }
 
 int WSPAPI san_connect(SOCKET handle, const sockaddr *name, int length, LPWSABUF caller_data, LPWSABUF callee_data, LPQOS,

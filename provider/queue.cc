@@ -50,9 +50,10 @@ void pump(Socket &s, Ring &ring) {
     }
     if (!moved) return;
     __atomic_store_n(ring.pi_record, ring.pi, __ATOMIC_RELEASE);
-    if (&ring != &s.sq) return; // receives need no doorbell
+    const bool lost = s.state == State::disconnected;
+    if (&ring != &s.sq && !lost) return; // receives need no doorbell while there is a connection
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&s.qp_record->kick, __ATOMIC_RELAXED)) process->nic.ring(SNIC_DB_SQ, s.qpn);
+    if (lost || __atomic_load_n(&s.qp_record->kick, __ATOMIC_RELAXED)) process->nic.ring(SNIC_DB_SQ, s.qpn);
 }
 
 void release_holds(Operation *op) {
@@ -192,6 +193,12 @@ void post(Socket &s, Ring &ring, Operation *op) {
     if (op->notified) ++s.notified_pending;
     ring.waiting.push(op);
     pump(s, ring);
+}
+
+void flush_late(Socket &s) {
+    if (!s.qp_record) return;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    process->nic.ring(SNIC_DB_SQ, s.qpn);
 }
 
 Operation *retire(Socket &s, Ring &ring, uint32_t index, uint64_t serial) {

@@ -206,6 +206,9 @@ void release_remote_registrations(Socket &s);
 void release_all_registrations(Socket &s);
 void free_registrations(Socket &s); // with the last reference
 
+// Under s.lock. Receives may have been posted after the NIC had flushed the queue and before we knew: it looks again when
+// its doorbell is rung.
+void flush_late(Socket &s);
 // Takes the receives that wait for room in their ring out of it, so that a completion moves none of them on.
 void hold_back(Socket &s, Queue<Operation> &waiting); // under s.lock
 
