@@ -40,7 +40,7 @@ uint32_t Guest::post_command(uint8_t opcode, const void *body, size_t size) {
     snic_cmd cmd = {};
     cmd.opcode = opcode;
     cmd.cookie = 0xC0000000u + aq_posted_;
-    std::memcpy(cmd.body, body, std::min(size, sizeof cmd.body));
+    if (size) std::memcpy(cmd.body, body, std::min(size, sizeof cmd.body));
     *machine.at<snic_cmd>(aq_ + aq_posted_ % kAqEntries * sizeof cmd) = cmd;
     uint32_t number = aq_posted_++;
     machine.write_register(SNIC_REG_AQ_DOORBELL, aq_posted_, 4);
