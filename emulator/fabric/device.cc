@@ -94,8 +94,7 @@ struct snic_device final : snic::Host {
         if (asleep.load(std::memory_order_seq_cst)) ring_wake();
     }
     void ring_wake() {
-        uint64_t one = 1;
-        [[maybe_unused]] ssize_t n = write(wake.get(), &one, sizeof one);
+        fabric::wake(wake);
     }
 
     // --- engine thread ---
@@ -311,13 +310,11 @@ bool digest(const snic_device_config &c, snic::Config &out, char *err, size_t er
     if (c.fail_status) out.fail_status = static_cast<uint16_t>(c.fail_status);
     for (auto [name, value] : {std::pair{"delay-ns", c.delay_ns}, {"jitter-ns", c.jitter_ns}, {"op-cost-ns", c.op_cost_ns}})
         if (value > 10'000'000'000) return refuse(err, errlen, std::string(name) + ' ' + std::to_string(value) + " is not in 0..10000000000");
-    uint32_t pages = 1u << 24;
-    if (!set("max-pages", c.max_pages, 1024, 1u << 28, pages)) return false;
-    out.max_pages = pages;
     return set("vectors", c.vectors, 1, SNIC_DEVICE_MAX_VECTORS, out.vectors) &&
            set("doorbell-pages", c.doorbell_pages, 2, 4096, out.doorbell_pages) && set("max-qp", c.max_qp, 1, 65536, out.max_qp) &&
            set("max-cq", c.max_cq, 1, 65536, out.max_cq) && set("max-mr", c.max_mr, 1, 1u << 24, out.max_mr) &&
-           set("max-pd", c.max_pd, 1, 65536, out.max_pd);
+           set("max-pd", c.max_pd, 1, 65536, out.max_pd) &&
+           set("max-pages", c.max_pages, 1024, 1u << 28, out.max_pages);
 }
 
 }  // namespace

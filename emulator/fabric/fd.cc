@@ -95,6 +95,20 @@ Fd listen_unix(const std::string &path, std::string *error) {
     return fd;
 }
 
+fabric_ctl ctl_message(uint16_t type) {
+    fabric_ctl ctl = {};
+    ctl.cookie = FABRIC_COOKIE;
+    ctl.version = FABRIC_VERSION;
+    ctl.type = type;
+    return ctl;
+}
+
+void wake(const Fd &event) {
+    uint64_t one = 1;
+    // A full counter means that the wake-up is pending already.
+    [[maybe_unused]] ssize_t n = write(event.get(), &one, sizeof one);
+}
+
 bool CtlSocket::send(const fabric_ctl &ctl, const std::vector<int> &fds) {
     if (!fd_ || fds.size() > FABRIC_MAX_FDS) return false;
     iovec iov = {const_cast<fabric_ctl *>(&ctl), sizeof ctl};

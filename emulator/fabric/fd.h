@@ -57,6 +57,12 @@ Fd make_memfd(const char *name, uint64_t size);
 Fd listen_unix(const std::string &path, std::string *error);
 Fd connect_unix(const std::string &path, std::string *error);
 
+// A message of that type, all else zero.
+fabric_ctl ctl_message(uint16_t type);
+
+// Wakes whoever waits on the eventfd.
+void wake(const Fd &event);
+
 // One fabric_ctl at a time, non-blocking. Partial messages are kept until they are whole.
 class CtlSocket {
   public:

@@ -111,11 +111,12 @@ uint64_t Manager::watch_trunk(int fd) {
 
 void Manager::unwatch_trunk(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
-void Manager::want_output(int fd, uint64_t number, bool output) {
+void Manager::want_output(int fd, uint64_t number, bool output) { watch_for(fd, number, output ? EPOLLIN | EPOLLOUT : EPOLLIN); }
+
+void Manager::watch_for(int fd, uint64_t key, uint32_t events) {
     epoll_event ev = {};
-    ev.events = EPOLLIN;
-    if (output) ev.events |= EPOLLOUT;
-    ev.data.u64 = number;
+    ev.events = events;
+    ev.data.u64 = key;
     epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &ev);
 }
 
@@ -144,10 +145,7 @@ void Manager::accept_nic() {
     Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) return;
     if (nics_.size() >= FABRIC_MAX_NICS) {
-        fabric_ctl full = {};
-        full.cookie = FABRIC_COOKIE;
-        full.version = FABRIC_VERSION;
-        full.type = FABRIC_CTL_WELCOME;
+        fabric_ctl full = ctl_message(FABRIC_CTL_WELCOME);
         full.status = FABRIC_CTL_FULL;
         CtlSocket(std::move(fd)).send(full);
         return;
@@ -185,10 +183,7 @@ void Manager::serve_nic(uint64_t key) {
 
 bool Manager::hello(uint64_t key, const fabric_ctl &ctl, std::vector<Fd> fds) {
     Nic &nic = nics_[key];
-    fabric_ctl answer = {};
-    answer.cookie = FABRIC_COOKIE;
-    answer.version = FABRIC_VERSION;
-    answer.type = FABRIC_CTL_WELCOME;
+    fabric_ctl answer = ctl_message(FABRIC_CTL_WELCOME);
     if (ctl.version != FABRIC_VERSION) answer.status = FABRIC_CTL_BAD_VERSION;
     else if (ctl.nic.nram > FABRIC_MAX_RAM || fds.size() != ctl.nic.nram || !printable(ctl.nic) || ctl.nic.ip == 0)
         answer.status = FABRIC_CTL_BAD_HELLO;
@@ -235,10 +230,7 @@ void Manager::make_link(uint64_t a, uint64_t b) {
     for (uint32_t end = 0; end < 2; end++) {
         uint64_t self = end == 0 ? a : b, other = end == 0 ? b : a;
         if (!nics_.count(self) || !nics_.count(other)) return;
-        fabric_ctl ctl = {};
-        ctl.cookie = FABRIC_COOKIE;
-        ctl.version = FABRIC_VERSION;
-        ctl.type = FABRIC_CTL_LINK;
+        fabric_ctl ctl = ctl_message(FABRIC_CTL_LINK);
         ctl.end = end;
         ctl.link = id;
         ctl.nic = nics_[other].info;
@@ -268,10 +260,7 @@ void Manager::drop_nic(uint64_t key) {
     }
     for (auto &[other, link] : tell) {
         if (!nics_.count(other)) continue;
-        fabric_ctl ctl = {};
-        ctl.cookie = FABRIC_COOKIE;
-        ctl.version = FABRIC_VERSION;
-        ctl.type = FABRIC_CTL_PEER_DOWN;
+        fabric_ctl ctl = ctl_message(FABRIC_CTL_PEER_DOWN);
         ctl.link = link;
         ctl.nic = gone.info;
         if (!nics_[other].socket.send(ctl)) drop_nic(other);
@@ -293,7 +282,7 @@ std::string Manager::status_json() {
     const auto *page = reinterpret_cast<const fabric_faults *>(fault_page_.data());
     for (const FaultField &f : kFaultFields) faults[f.name] = f.get(*page);
     return json{{"ok", true}, {"nics", nics}, {"links", links_.size()}, {"faults", faults},
-                {"trunks", trunks_ ? json::parse(trunks_->status_json()) : json::array()}}
+                {"trunks", trunks_ ? trunks_->status() : json::array()}}
         .dump();
 }
 

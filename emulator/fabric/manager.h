@@ -91,6 +91,7 @@ class Manager : public TrunkHost {
     void make_link(uint64_t a, uint64_t b);
     void drop_nic(uint64_t key);
     void watch(int fd, uint64_t key);
+    void watch_for(int fd, uint64_t key, uint32_t events);
 
     static constexpr size_t kMaxClients = 32;
     static constexpr size_t kMaxLine = 65536;

@@ -72,10 +72,7 @@ void Manager::run_commands(uint64_t key) {
 
 // While an answer is on its way the client's further commands stay in its socket.
 void Manager::watch_client(const Client &client, uint64_t key) {
-    epoll_event ev = {};
-    ev.events = !client.out.empty() ? EPOLLOUT : client.waits ? 0u : EPOLLIN;
-    ev.data.u64 = key;
-    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client.fd.get(), &ev);
+    watch_for(client.fd.get(), key, !client.out.empty() ? EPOLLOUT : client.waits ? 0u : EPOLLIN);
 }
 
 void Manager::answer(uint64_t key, const std::string &text) {
@@ -112,10 +109,7 @@ std::optional<std::string> Manager::ask_state(const std::string &name, uint64_t 
         known += (known.empty() ? "" : ", ") + name_of(nic.info);
         if (name_of(nic.info) != name) continue;
         if (!clients_.count(client)) return refusal("a NIC's state is told to a client of the control socket only");
-        fabric_ctl ctl = {};
-        ctl.cookie = FABRIC_COOKIE;
-        ctl.version = FABRIC_VERSION;
-        ctl.type = FABRIC_CTL_STATE_REQUEST;
+        fabric_ctl ctl = ctl_message(FABRIC_CTL_STATE_REQUEST);
         ctl.link = next_question_++;
         if (!nic.socket.send(ctl)) return refusal("NIC '" + name + "' does not read what the manager says");
         questions_[ctl.link] = {client, key, monotonic_ns() + kStateWait};

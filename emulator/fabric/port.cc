@@ -21,12 +21,6 @@ constexpr uint32_t kAttached = 1, kMapsPeer = 2;  // bits of fabric_ring::attach
 
 std::atomic_ref<uint32_t> attached(fabric_ring *ring) { return std::atomic_ref<uint32_t>(ring->attached); }
 
-void kick(const Fd &fd) {
-    uint64_t one = 1;
-    // A full eventfd counter means that the wake-up is pending already.
-    [[maybe_unused]] ssize_t n = write(fd.get(), &one, sizeof one);
-}
-
 }  // namespace
 
 Port::Port(PortConfig config, Log log)
@@ -57,10 +51,7 @@ void Port::connect(snic::Nic &nic, uint64_t now) {
     ev.events = EPOLLIN;
     ev.data.u64 = 0;
     epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, manager_.get(), &ev);
-    fabric_ctl hello = {};
-    hello.cookie = FABRIC_COOKIE;
-    hello.version = FABRIC_VERSION;
-    hello.type = FABRIC_CTL_HELLO;
+    fabric_ctl hello = ctl_message(FABRIC_CTL_HELLO);
     hello.nic.guid = config_.guid;
     hello.nic.instance = config_.instance;
     hello.nic.ip = config_.ip;
@@ -162,10 +153,7 @@ void Port::tell_state(snic::Nic &nic, uint64_t number) {
     std::string text = nic.state_json();
     Fd fd = make_memfd("sanlab-state", text.size());
     if (!fd || pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) return;
-    fabric_ctl ctl = {};
-    ctl.cookie = FABRIC_COOKIE;
-    ctl.version = FABRIC_VERSION;
-    ctl.type = FABRIC_CTL_STATE;
+    fabric_ctl ctl = ctl_message(FABRIC_CTL_STATE);
     ctl.link = number;
     manager_.send(ctl, {fd.get()});
 }
@@ -233,10 +221,7 @@ void Port::drop(snic::Nic &nic, snic::PeerId id, const char *why) {
 
 void Port::send_counters(const fabric_counters &counters) {
     if (!welcomed_) return;
-    fabric_ctl ctl = {};
-    ctl.cookie = FABRIC_COOKIE;
-    ctl.version = FABRIC_VERSION;
-    ctl.type = FABRIC_CTL_COUNTERS;
+    fabric_ctl ctl = ctl_message(FABRIC_CTL_COUNTERS);
     ctl.counters = counters;
     manager_.send(ctl);
 }
@@ -265,7 +250,7 @@ bool Port::poll(snic::Nic &nic, uint64_t now, unsigned budget) {
         }
         if (taken) {
             busy = true;
-            if (peer.in.take_starved()) kick(peer.wake_peer);
+            if (peer.in.take_starved()) wake(peer.wake_peer);
         }
         if (peer.in.broken() || peer.out.broken()) broken = id;
     }
@@ -295,7 +280,7 @@ std::span<std::byte> Port::reserve(snic::PeerId id, size_t size) {
 
 void Port::commit(snic::PeerId id) {
     Peer *peer = find_peer(id);
-    if (peer && peer->out.commit()) kick(peer->wake_peer);
+    if (peer && peer->out.commit()) wake(peer->wake_peer);
 }
 
 bool Port::checksum(snic::PeerId id) {

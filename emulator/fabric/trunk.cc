@@ -314,11 +314,7 @@ bool Trunks::frame(Trunk &t, const trunk_frame &head, const std::byte *payload, 
             return refuse("the shared secrets differ");
         t.state = Trunk::State::up;
         spdlog::info("trunk to {} is up", t.address);
-        host_.each_local_nic([&](uint64_t key, const fabric_nic &nic) {
-            fabric_nic bare = nic;
-            bare.nram = 0;
-            send(t, TRUNK_NIC_UP, key, 0, &bare, sizeof bare);
-        });
+        host_.each_local_nic([&](uint64_t key, const fabric_nic &nic) { announce(t, key, nic); });
         return true;
     }
     switch (head.type) {
@@ -336,10 +332,9 @@ bool Trunks::frame(Trunk &t, const trunk_frame &head, const std::byte *payload, 
                 locals.push_back(key);
             });
             if (clash) spdlog::warn("remote NIC '{}' has the address of a local one; it is not joined", name_of(nic));
-            Remote &r = t.remotes[head.from];
-            r.nic = nic;
+            t.remotes[head.from].nic = nic;
             for (uint64_t key : locals)
-                if (!clash) add_relay(t, r, key);
+                if (!clash) add_relay(t, head.from, key);
             return true;
         }
         case TRUNK_NIC_DOWN: drop_remote(t, head.from); return true;
@@ -360,16 +355,24 @@ bool Trunks::frame(Trunk &t, const trunk_frame &head, const std::byte *payload, 
 
 // --- relayed links --------------------------------------------------------------------------------------------------------------
 
-void Trunks::add_relay(Trunk &t, Remote &remote, uint64_t key) {
+// To the other host: a NIC of ours, without its RAM.
+void Trunks::announce(Trunk &t, uint64_t key, const fabric_nic &nic) {
+    fabric_nic bare = nic;
+    bare.nram = 0;
+    send(t, TRUNK_NIC_UP, key, 0, &bare, sizeof bare);
+}
+
+void Trunks::add_relay(Trunk &t, uint64_t number, uint64_t key) {
+    Remote &remote = t.remotes[number];
     auto r = std::make_unique<Relay>();
     r->local = key;
-    for (auto &[number, candidate] : t.remotes)
-        if (&candidate == &remote) r->remote = number;
+    r->remote = number;
+    r->link = random64();
     r->memory = make_memfd("sanlab-relay", FABRIC_LINK_BYTES);
     r->map = Mapping::of(r->memory, 0, FABRIC_LINK_BYTES);
     r->wake_us = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     r->wake_nic = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!r->map.data() || !r->wake_us || !r->wake_nic || getrandom(&r->link, sizeof r->link, 0) != sizeof r->link) {
+    if (!r->map.data() || !r->wake_us || !r->wake_nic) {
         spdlog::error("cannot make a relayed link: {}", std::strerror(errno));
         return;
     }
@@ -380,10 +383,7 @@ void Trunks::add_relay(Trunk &t, Remote &remote, uint64_t key) {
     r->from_nic.set_waiting(true);
     r->number = host_.watch_trunk(r->wake_us.get());
     r->watcher = &host_;
-    fabric_ctl ctl = {};
-    ctl.cookie = FABRIC_COOKIE;
-    ctl.version = FABRIC_VERSION;
-    ctl.type = FABRIC_CTL_LINK;
+    fabric_ctl ctl = ctl_message(FABRIC_CTL_LINK);
     ctl.status = FABRIC_LINK_RELAYED;
     ctl.link = r->link;
     ctl.nic = remote.nic;
@@ -397,19 +397,11 @@ void Trunks::drop_remote(Trunk &t, uint64_t number) {
     Remote gone = std::move(it->second);
     t.remotes.erase(it);
     for (auto &[key, relay] : gone.relays) {
-        fabric_ctl ctl = {};
-        ctl.cookie = FABRIC_COOKIE;
-        ctl.version = FABRIC_VERSION;
-        ctl.type = FABRIC_CTL_PEER_DOWN;
+        fabric_ctl ctl = ctl_message(FABRIC_CTL_PEER_DOWN);
         ctl.link = relay->link;
         ctl.nic = gone.nic;
         host_.tell_nic(key, ctl, {});
     }
-}
-
-void Trunks::wake(Relay &r) {
-    uint64_t one = 1;
-    [[maybe_unused]] ssize_t n = write(r.wake_nic.get(), &one, sizeof one);
 }
 
 // From the local NIC's ring to what waits for the connection.
@@ -426,7 +418,7 @@ void Trunks::pump(Trunk &t, Relay &r) {
         r.from_nic.pop();
         moved = true;
     }
-    if (moved && r.from_nic.take_starved()) wake(r);
+    if (moved && r.from_nic.take_starved()) wake(r.wake_nic);
     if (!full) r.from_nic.set_waiting(true);  // else tick() comes back
 }
 
@@ -437,7 +429,7 @@ void Trunks::deliver(Relay &r) {
         std::span<std::byte> room = r.to_nic.reserve(record.size());
         if (room.empty()) return;
         std::memcpy(room.data(), record.data(), record.size());
-        if (r.to_nic.commit()) wake(r);
+        if (r.to_nic.commit()) wake(r.wake_nic);
         r.backlog_bytes -= record.size();
         r.backlog.pop_front();
     }
@@ -446,11 +438,9 @@ void Trunks::deliver(Relay &r) {
 void Trunks::nic_joined(uint64_t key, const fabric_nic &nic) {
     for (auto &t : trunks_) {
         if (t->state != Trunk::State::up) continue;
-        fabric_nic bare = nic;
-        bare.nram = 0;
-        send(*t, TRUNK_NIC_UP, key, 0, &bare, sizeof bare);
+        announce(*t, key, nic);
         for (auto &[number, remote] : t->remotes)
-            if (remote.nic.ip != nic.ip && remote.nic.guid != nic.guid) add_relay(*t, remote, key);
+            if (remote.nic.ip != nic.ip && remote.nic.guid != nic.guid) add_relay(*t, number, key);
         flush(*t);
     }
 }
@@ -464,7 +454,7 @@ void Trunks::nic_left(uint64_t key) {
     }
 }
 
-std::string Trunks::status_json() const {
+nlohmann::json Trunks::status() const {
     static const char *const names[] = {"down", "connecting", "greeting", "proving", "up"};
     nlohmann::json j = nlohmann::json::array();
     if (listener_) j.push_back({{"address", listening_}, {"state", "listening"}, {"nics", 0}});
@@ -472,7 +462,7 @@ std::string Trunks::status_json() const {
         j.push_back({{"address", t->address}, {"state", names[static_cast<int>(t->state)]}, {"nics", t->remotes.size()}});
         if (t->state != Trunk::State::up && !t->error.empty()) j.back()["error"] = t->error;
     }
-    return j.dump();
+    return j;
 }
 
 }  // namespace fabric

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "fd.h"
@@ -50,7 +51,7 @@ class Trunks {
     void nic_left(uint64_t key);
     const std::string &address() const { return listening_; }
     // {"address":..., "state":..., "nics":N, "error":...} of each trunk, and of where they are taken; error: why it was closed last.
-    std::string status_json() const;
+    nlohmann::json status() const;
 
   private:
     struct Trunk;
@@ -63,9 +64,9 @@ class Trunks {
     void send(Trunk &t, uint16_t type, uint64_t from, uint64_t to, const void *payload, size_t length);
     void flush(Trunk &t);
     void close(Trunk &t, const std::string &why);
-    void add_relay(Trunk &t, Remote &r, uint64_t key);
+    void add_relay(Trunk &t, uint64_t number, uint64_t key);
     void drop_remote(Trunk &t, uint64_t number);
-    static void wake(Relay &r);
+    void announce(Trunk &t, uint64_t key, const fabric_nic &nic);
     void pump(Trunk &t, Relay &relay);
     void deliver(Relay &relay);
     std::string proof(const Trunk &t, bool ours) const;

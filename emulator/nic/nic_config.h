@@ -22,7 +22,7 @@ struct Config {
     uint32_t max_eq = 32;
     uint32_t max_listen = 1024;
     uint32_t max_requests = 4096;  // pending connection requests of all listeners
-    uint64_t max_pages = 1u << 24;     // page addresses in all regions and queues together
+    uint32_t max_pages = 1u << 24;     // page addresses in all regions and queues together
     uint32_t max_wqe = 16384;
     uint32_t max_cqe = 65536;
     uint32_t max_eqe = 65536;

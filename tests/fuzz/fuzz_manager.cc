@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 in.copy(&ctl, sizeof ctl);
                 ctl.cookie = FABRIC_COOKIE;
                 ctl.version = FABRIC_VERSION;
-                ctl.type = static_cast<uint16_t>(1 + ctl.type % 6);
+                ctl.type = static_cast<uint16_t>(1 + ctl.type % FABRIC_CTL_STATE);
                 ctl.nic.nram %= 3;
                 if (!nics.empty()) send(nics.back().get(), &ctl, sizeof ctl, MSG_NOSIGNAL | MSG_DONTWAIT);
                 break;

@@ -301,10 +301,7 @@ TEST(Port, IsNotKeptAwakeByAPeerThatIsGone) {
     ASSERT_EQ(manager.receive(ctl, fds), fabric::CtlSocket::Result::message);
     fabric::Fd memory = fabric::make_memfd("link", FABRIC_LINK_BYTES), wake(eventfd(0, EFD_NONBLOCK));
     auto tell = [&](uint16_t type, const std::vector<int> &descriptors) {
-        fabric_ctl out = {};
-        out.cookie = FABRIC_COOKIE;
-        out.version = FABRIC_VERSION;
-        out.type = type;
+        fabric_ctl out = fabric::ctl_message(type);
         out.link = 7;
         out.nic.guid = 8;
         EXPECT_TRUE(manager.send(out, descriptors));

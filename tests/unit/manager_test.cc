@@ -67,10 +67,7 @@ struct ManagerTest : ::testing::Test {
     // Somebody who says HELLO as a NIC does, and then whatever the test wants.
     fabric::CtlSocket fake_nic(const std::string &name) {
         fabric::CtlSocket nic(fabric::connect_unix(path, &error));
-        fabric_ctl hello = {};
-        hello.cookie = FABRIC_COOKIE;
-        hello.version = FABRIC_VERSION;
-        hello.type = FABRIC_CTL_HELLO;
+        fabric_ctl hello = fabric::ctl_message(FABRIC_CTL_HELLO);
         hello.nic.guid = 77;
         hello.nic.ip = 0x0A000009;
         std::strncpy(hello.nic.name, name.c_str(), sizeof hello.nic.name - 1);
@@ -86,10 +83,7 @@ struct ManagerTest : ::testing::Test {
         return ctl;
     }
     static fabric_ctl state_answer(uint64_t number) {
-        fabric_ctl ctl = {};
-        ctl.cookie = FABRIC_COOKIE;
-        ctl.version = FABRIC_VERSION;
-        ctl.type = FABRIC_CTL_STATE;
+        fabric_ctl ctl = fabric::ctl_message(FABRIC_CTL_STATE);
         ctl.link = number;
         return ctl;
     }
