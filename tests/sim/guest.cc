@@ -231,4 +231,20 @@ bool connect(Guest &a, GuestQp &qa, Guest &b, GuestQp &qb, uint16_t port) {
     return b.handle_command(SNIC_CMD_UNLISTEN, static_cast<uint32_t>(lc.result[0])).status == SNIC_OK;
 }
 
+bool carries_data(Guest &a, GuestCq &acq, Guest &b, GuestCq &bcq, uint16_t port) {
+    constexpr uint32_t kBytes = 8192;
+    GuestQp qa = a.create_qp(acq, acq), qb = b.create_qp(bcq, bcq);
+    if (!qa.qpn || !qb.qpn || !connect(a, qa, b, qb, port)) return false;
+    uint64_t from = a.alloc(kBytes), to = b.alloc(kBytes);
+    std::memset(a.machine.ram(from), 0x5A, kBytes);
+    uint64_t key = a.register_mr(from, kBytes, SNIC_ACCESS_LOCAL_READ);
+    uint64_t rkey = b.register_mr(to, kBytes, SNIC_ACCESS_ALL, qb.qpn);
+    a.post_send(qa, SNIC_WR_RDMA_WRITE, 7, {{from, key, kBytes}}, to, rkey);
+    snic_cqe c;
+    while (a.wait(acq, c))
+        if (c.qpn == qa.qpn)
+            return c.status == SNIC_WC_SUCCESS && std::memcmp(a.machine.ram(from), b.machine.ram(to), kBytes) == 0;
+    return false;
+}
+
 }  // namespace sim

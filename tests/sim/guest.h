@@ -127,4 +127,7 @@ class Guest {
 // Connects a QP of `a` with one of `b`; both are in RTS afterwards.
 bool connect(Guest &a, GuestQp &qa, Guest &b, GuestQp &qb, uint16_t port = 7000);
 
+// Does a fresh connection carry 8 KiB, whole? Completions of other QPs in `acq` are taken and dropped.
+bool carries_data(Guest &a, GuestCq &acq, Guest &b, GuestCq &bcq, uint16_t port = 9000);
+
 }  // namespace sim

@@ -164,8 +164,7 @@ TEST_P(FabricPair, DataFlowsWithoutTheManagerAndWithANewOne) {
 INSTANTIATE_TEST_SUITE_P(Paths, FabricPair, ::testing::Bool(),
                          [](const auto &info) { return std::string(info.param ? "Direct" : "Payload"); });
 
-// --- trunks: two managers on loopback, a NIC at each
-// -------------------------------------------------------------------------
+// --- trunks: two managers on loopback, a NIC at each ----------------------------------------------------------------
 
 struct TrunkPair : ::testing::Test {
     std::string path = socket_path();
@@ -258,47 +257,45 @@ TEST_F(TrunkPair, RefusesItselfAndNonsense) {
     EXPECT_FALSE(up(*left));
 }
 
-TEST(Port, SaysThatAManagerOfAnotherVersionRefusesIt) {
-    std::string path = socket_path() + ".v", error, said;
+// A port, and the test as the manager that it has just said HELLO to.
+struct PortTest : ::testing::Test {
+    std::string path = socket_path() + ".port", error, said;
     fabric::Fd listener = fabric::listen_unix(path, &error);
-    ASSERT_TRUE(listener) << error;
     World world{1};
     Machine &machine = world.add();
-    fabric::PortConfig config;
-    config.path = path;
-    config.name = "new";
-    fabric::Port port(config, [&](int, const std::string &text) { said += text + '\n'; });
-    port.poll_control(machine.nic, 1);
-    fabric::CtlSocket manager{fabric::Fd(accept(listener.get(), nullptr, nullptr))};
-    fabric_ctl ctl = {};
-    std::vector<fabric::Fd> fds;
-    ASSERT_EQ(manager.receive(ctl, fds), fabric::CtlSocket::Result::message);
-    ASSERT_EQ(ctl.type, FABRIC_CTL_HELLO);
-    ctl.version = FABRIC_VERSION + 1;
-    ctl.type = FABRIC_CTL_WELCOME;
-    ctl.status = FABRIC_CTL_BAD_VERSION;
-    ASSERT_TRUE(manager.send(ctl));
+    fabric::Port port{config(), [this](int, const std::string &text) { said += text + '\n'; }};
+    fabric::CtlSocket manager;
+    fabric_ctl hello = {};
+
+    void SetUp() override {
+        ASSERT_TRUE(listener) << error;
+        port.poll_control(machine.nic, 1);
+        manager = fabric::CtlSocket(fabric::Fd(accept(listener.get(), nullptr, nullptr)));
+        std::vector<fabric::Fd> fds;
+        ASSERT_EQ(manager.receive(hello, fds), fabric::CtlSocket::Result::message);
+        ASSERT_EQ(hello.type, FABRIC_CTL_HELLO);
+    }
+    void TearDown() override { unlink(path.c_str()); }
+    fabric::PortConfig config() const {
+        fabric::PortConfig c;
+        c.path = path;
+        c.name = "one";
+        return c;
+    }
+};
+
+TEST_F(PortTest, SaysThatAManagerOfAnotherVersionRefusesIt) {
+    fabric_ctl refusal = hello;
+    refusal.version = FABRIC_VERSION + 1;
+    refusal.type = FABRIC_CTL_WELCOME;
+    refusal.status = FABRIC_CTL_BAD_VERSION;
+    ASSERT_TRUE(manager.send(refusal));
     port.poll_control(machine.nic, 2);
     EXPECT_NE(said.find("another version"), std::string::npos) << said;
     EXPECT_FALSE(port.joined());
-    unlink(path.c_str());
 }
 
-TEST(Port, IsNotKeptAwakeByAPeerThatIsGone) {
-    std::string path = socket_path() + ".w", error;
-    fabric::Fd listener = fabric::listen_unix(path, &error);
-    ASSERT_TRUE(listener) << error;
-    World world{1};
-    Machine &machine = world.add();
-    fabric::PortConfig config;
-    config.path = path;
-    config.name = "one";
-    fabric::Port port(config, [](int, const std::string &) {});
-    port.poll_control(machine.nic, 1);
-    fabric::CtlSocket manager{fabric::Fd(accept(listener.get(), nullptr, nullptr))};
-    fabric_ctl ctl = {};
-    std::vector<fabric::Fd> fds;
-    ASSERT_EQ(manager.receive(ctl, fds), fabric::CtlSocket::Result::message);
+TEST_F(PortTest, IsNotKeptAwakeByAPeerThatIsGone) {
     fabric::Fd memory = fabric::make_memfd("link", FABRIC_LINK_BYTES), wake(eventfd(0, EFD_NONBLOCK));
     auto tell = [&](uint16_t type, const std::vector<int> &descriptors) {
         fabric_ctl out = fabric::ctl_message(type);
@@ -321,7 +318,6 @@ TEST(Port, IsNotKeptAwakeByAPeerThatIsGone) {
     tell(FABRIC_CTL_PEER_DOWN, {});
     ASSERT_EQ(eventfd_write(wake.get(), 1), 0);
     EXPECT_FALSE(readable());
-    unlink(path.c_str());
 }
 
 TEST(Device, RefusesBadConfigurationWithOneLine) {

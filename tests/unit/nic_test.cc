@@ -138,8 +138,7 @@ TEST_P(Pair, ZeroLengthWriteNeedsNoKey) {
     EXPECT_EQ(send_and_wait(SNIC_WR_RDMA_WRITE, {}, 12345, 0).status, SNIC_WC_SUCCESS);
 }
 
-// --- the checks of a remote access, in their order
-// -------------------------------------------------------------------------
+// --- the checks of a remote access, in their order ------------------------------------------------------------------
 
 TEST_P(Pair, RemoteKeyOfNoRegionIsRefused) {
     expect_remote_refusal(send_and_wait(SNIC_WR_RDMA_WRITE, {{abuf, akey, 8}}, bbuf, bkey + 1));
@@ -215,8 +214,7 @@ TEST_P(Pair, QpWithoutRemoteRightsRefusesWhateverTheKeyAllows) {
     EXPECT_TRUE(untouched());
 }
 
-// --- local checks
-// ------------------------------------------------------------------------------------------------------------
+// --- local checks ---------------------------------------------------------------------------------------------------
 
 TEST_P(Pair, LocalKeyWithoutReadRightFailsTheSend) {
     uint64_t wo = a.register_mr(abuf, 4096, SNIC_ACCESS_LOCAL_WRITE);
@@ -254,8 +252,7 @@ TEST_P(Pair, ReceiveIntoReadOnlyMemoryFailsAndTouchesNothing) {
     EXPECT_TRUE(untouched());
 }
 
-// --- errors and the end
-// ------------------------------------------------------------------------------------------------------
+// --- errors and the end ---------------------------------------------------------------------------------------------
 
 TEST_P(Pair, EverythingPostedIsFlushedExactlyOnce) {
     for (uint64_t i = 0; i < 5; i++) a.post_recv(qa, 100 + i, {{abuf, akey, 64}});
@@ -548,8 +545,7 @@ TEST_P(Pair, AResetIsOverWhenThePeerCopiesNoMore) {
 INSTANTIATE_TEST_SUITE_P(Paths, Pair, ::testing::Bool(),
                          [](const auto &info) { return std::string(info.param ? "Direct" : "Payload"); });
 
-// --- faults on purpose: x-fail-command
-// --------------------------------------------------------------------------------------------
+// --- faults on purpose: x-fail-command ------------------------------------------------------------------------------
 
 TEST(FailCommand, TheNumberedCommandFailsAndChangesNothingTheNextOneWorks) {
     World world{1};

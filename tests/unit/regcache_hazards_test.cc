@@ -195,8 +195,7 @@ TEST_F(RegCache, RangesThatWrapAreRefusedAndInvalidationsThatWrapReachTheEnd) {
     EXPECT_EQ(cache.invalidate(UINT64_MAX - 5, 1000), 1u);
 }
 
-// --- four threads and a model of memory
-// -------------------------------------------------------------------------------
+// --- four threads and a model of memory -----------------------------------------------------------------------------
 
 // Virtual pages, each mapped to a physical frame. A frame is given out again only when nothing maps or locks it, as a
 // system does; a virtual page cannot go while it is secured, nor become read-only while it is secured for writing.
