@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <stdexcept>
+#include <thread>
 
 namespace lab {
 
@@ -72,6 +74,20 @@ bool process_runs(pid_t pid, const std::string &name) {
     std::string stat;
     std::getline(in, stat);
     return stat.find(" (" + name + ") ") != std::string::npos && stat.find(") Z ") == std::string::npos;
+}
+
+pid_t read_pid(const std::string &path) {
+    pid_t pid = 0;
+    std::ifstream(path) >> pid;
+    return pid;
+}
+
+void end_process(pid_t pid, const std::string &name, unsigned patience_ms) {
+    if (!process_runs(pid, name)) return;
+    ::kill(pid, SIGTERM);
+    for (unsigned waited = 0; waited < patience_ms && process_runs(pid, name); waited += 20)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (process_runs(pid, name)) ::kill(pid, SIGKILL);
 }
 
 }  // namespace lab

@@ -24,4 +24,10 @@ pid_t run_in_background(const std::vector<std::string> &argv, const std::string 
 // to be reaped.
 bool process_runs(pid_t pid, const std::string &name);
 
+// The process id in a file; 0: none.
+pid_t read_pid(const std::string &path);
+
+// Ends it, if it is that program: asks, and insists after `patience_ms`.
+void end_process(pid_t pid, const std::string &name, unsigned patience_ms);
+
 }  // namespace lab

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "fabric.h"
 
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,31 +22,28 @@ namespace {
 
 std::string pid_file(const Paths &paths) { return paths.run + "/fabric.pid"; }
 std::string attached_file(const Paths &paths) { return paths.run + "/attached.json"; }
-bool is_fabric(pid_t pid) { return process_runs(pid, "sanfabricd"); }
-void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+constexpr const char *kManager = "sanfabricd";
 
 }  // namespace
 
 std::string fabric_socket(const Paths &paths) { return paths.run + "/fabric.sock"; }
 
 pid_t running_fabric(const Paths &paths) {
-    pid_t pid = 0;
-    std::ifstream(pid_file(paths)) >> pid;
-    return is_fabric(pid) ? pid : 0;
+    const pid_t pid = read_pid(pid_file(paths));
+    return process_runs(pid, kManager) ? pid : 0;
 }
 
-pid_t start_fabric(const Paths &paths) {
-    pid_t pid = running_fabric(paths);
-    if (!pid) {
+void start_fabric(const Paths &paths) {
+    if (!running_fabric(paths)) {
         fs::create_directories(paths.run);
-        pid = run_in_background({paths.need_program("sanfabricd"), fabric_socket(paths)}, paths.run + "/fabric.log");
+        const pid_t pid = run_in_background({paths.need_program(kManager), fabric_socket(paths)}, paths.run + "/fabric.log");
         std::ofstream(pid_file(paths)) << pid << '\n';
     }
-    for (int i = 0; i < 100; i++, pause()) {
+    for (int i = 0; i < 100; i++, std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
         try {
             ask_fabric(fabric_socket(paths), "{\"cmd\":\"status\"}");
             for (const AttachedDomain &d : attached_domains(paths)) admit_to_fabric(fabric_socket(paths), d.user);
-            return pid;
+            return;
         } catch (const UserError &) {
             throw;
         } catch (const std::exception &) {
@@ -57,11 +53,7 @@ pid_t start_fabric(const Paths &paths) {
 }
 
 void stop_fabric(const Paths &paths) {
-    if (const pid_t pid = running_fabric(paths)) {
-        ::kill(pid, SIGTERM);
-        for (int i = 0; i < 100 && is_fabric(pid); i++) pause();
-        if (is_fabric(pid)) ::kill(pid, SIGKILL);
-    }
+    end_process(read_pid(pid_file(paths)), kManager, 2000);
     fs::remove(pid_file(paths));
 }
 
@@ -94,13 +86,7 @@ void save_attached(const Paths &paths, const std::vector<AttachedDomain> &domain
     json list = json::array();
     for (const AttachedDomain &d : domains)
         list.push_back({{"uri", d.uri}, {"domain", d.domain}, {"ip", d.ip}, {"nic", d.nic}, {"user", d.user}});
-    const std::string part = attached_file(paths) + ".part";
-    {
-        std::ofstream out(part);
-        out << list.dump(2) << '\n';
-        if (!out.flush()) throw std::runtime_error("cannot write " + part);
-    }
-    fs::rename(part, attached_file(paths));
+    replace_file(attached_file(paths), list.dump(2) + '\n');
 }
 
 }  // namespace lab

@@ -16,9 +16,8 @@ namespace lab {
 std::string fabric_socket(const Paths &paths);
 // The one that serves fabric_socket(); 0: none.
 pid_t running_fabric(const Paths &paths);
-// The same, started if there is none, and open to the hypervisors of the attached domains. Throws when it does not come
-// up.
-pid_t start_fabric(const Paths &paths);
+// Starts it if none runs, and opens it to the hypervisors of the attached domains. Throws when it does not come up.
+void start_fabric(const Paths &paths);
 void stop_fabric(const Paths &paths);
 
 // A domain of the user's that has a NIC on this fabric: kept in RUN/attached.json, since libvirt has no list of them.

@@ -38,11 +38,12 @@ constexpr const char *kEnter =
     "mount --bind \"$d/log\" /var/log/libvirt; mount --bind \"$d-cache\" /var/cache/libvirt\n"
     "exec \"$@\"\n";
 
-pid_t read_pid(const std::string &path) {
+std::string last_line(const std::string &path) {
     std::ifstream in(path);
-    pid_t pid = 0;
-    in >> pid;
-    return pid;
+    std::string line, last;
+    while (std::getline(in, line))
+        if (!line.empty()) last = line;
+    return last;
 }
 
 std::string find_daemon(const char *name) {
@@ -84,14 +85,6 @@ std::string PrivateDaemon::uri() const {
 }
 
 bool PrivateDaemon::running() const { return process_runs(read_pid(dir_ + "/libvirtd.pid"), "libvirtd"); }
-
-static std::string last_line(const std::string &path) {
-    std::ifstream in(path);
-    std::string line, last;
-    while (std::getline(in, line))
-        if (!line.empty()) last = line;
-    return last;
-}
 
 void PrivateDaemon::start() {
     if (running()) return;
@@ -140,15 +133,8 @@ void PrivateDaemon::start() {
 }
 
 void PrivateDaemon::stop() {
-    for (const char *name : {"libvirtd", "virtlogd"}) {
-        pid_t pid = read_pid(dir_ + '/' + name + ".pid");
-        if (!process_runs(pid, name)) continue;
-        // They have nothing left to save: what is defined is written, and our domains are transient.
-        ::kill(pid, SIGTERM);
-        for (int i = 0; i < 25 && process_runs(pid, name); i++)
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        if (process_runs(pid, name)) ::kill(pid, SIGKILL);
-    }
+    // They have nothing left to save: what is defined is written, and our domains are transient.
+    for (const char *name : {"libvirtd", "virtlogd"}) end_process(read_pid(dir_ + '/' + name + ".pid"), name, 500);
     // Domains that somebody has defined there stay: the next private libvirtd finds them.
     std::error_code ignored;
     for (const fs::directory_entry &file : fs::directory_iterator(dir_ + "/etc/qemu", ignored))

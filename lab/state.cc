@@ -36,7 +36,6 @@ std::optional<LabState> LabState::load(const std::string &run) {
         s.memory_mib = j.value("memory_mib", 0u);
         s.share_memory = j.value("share_memory", true);
         s.revoke = j.value("revoke", "key");
-        s.fabric_pid = j.value("fabric_pid", 0);
         for (const json &g : j.at("guests"))
             s.guests.push_back({g.value("name", ""), g.value("ip", ""), g.value("domain", ""),
                                 g.value("agent_socket", ""), g.value("console_log", "")});
@@ -44,6 +43,21 @@ std::optional<LabState> LabState::load(const std::string &run) {
         throw UserError(run + "/lab.json is damaged; end what is left of the lab with: sanlab down");
     }
     return s;
+}
+
+void replace_file(const std::string &path, const std::string &text) {
+    const std::string part = path + ".part";
+    {
+        std::ofstream out(part);
+        out << text;
+        if (!out.flush()) {
+            const std::string why = std::strerror(errno);
+            std::error_code ignored;
+            std::filesystem::remove(part, ignored);
+            throw std::runtime_error("cannot write " + part + ": " + why);
+        }
+    }
+    std::filesystem::rename(part, path);
 }
 
 FileLock::FileLock(const std::string &path, const std::string &who) {
@@ -92,21 +106,9 @@ void LabState::save(const std::string &run) const {
               {"memory_mib", memory_mib},
               {"share_memory", share_memory},
               {"revoke", revoke},
-              {"fabric_pid", fabric_pid},
               {"fabric_socket", fabric_socket},
               {"guests", guests_json}};
-    std::string path = run + "/lab.json", part = path + ".part";
-    {
-        std::ofstream out(part);
-        out << j.dump(2) << '\n';
-        if (!out.flush()) {
-            const std::string why = std::strerror(errno);
-            std::error_code ignored;
-            std::filesystem::remove(part, ignored);
-            throw std::runtime_error("cannot write " + part + ": " + why);
-        }
-    }
-    std::filesystem::rename(part, path);
+    replace_file(run + "/lab.json", j.dump(2) + '\n');
 }
 
 void LabState::remove(const std::string &run) { std::filesystem::remove(run + "/lab.json"); }

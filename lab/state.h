@@ -28,7 +28,6 @@ struct LabState {
     unsigned memory_mib = 0;
     bool share_memory = true;
     std::string revoke = "key";
-    pid_t fabric_pid = 0;
     std::string fabric_socket;
     std::vector<GuestState> guests;
 
@@ -37,6 +36,9 @@ struct LabState {
     void save(const std::string &run) const;
     static void remove(const std::string &run);
 };
+
+// Writes the file as a whole or not at all. Throws when it cannot be written.
+void replace_file(const std::string &path, const std::string &text);
 
 // A file that one process at a time holds, until it ends however it may; the file says who that is.
 class FileLock {

@@ -190,8 +190,7 @@ int join(const Paths &paths, LabState state, const UpOptions &options) {
     }
     const size_t gone = booting.guests.size();
     if (!running_fabric(paths)) {
-        state.fabric_pid = start_fabric(paths);
-        state.save(paths.run);
+        start_fabric(paths);
         std::printf("sanfabricd was gone; started a new one\n");
     }
     try {
@@ -253,7 +252,7 @@ int up(const Paths &paths, const UpOptions &options) {
         state.private_daemon = hypervisor->is_private();
         state.save(paths.run);
         state.fabric_socket = fabric_socket(paths);
-        state.fabric_pid = start_fabric(paths);
+        start_fabric(paths);
         state.save(paths.run);
         add_guests(paths, state, options.guests.value_or(UpOptions::kGuests), *hypervisor);
         wait_for_guests(state, options.boot_seconds);
