@@ -41,6 +41,17 @@ print(eval(sys.argv[2]))
 PY
 }
 status_is() { [ "$(ask "$1" "$2" 2>/dev/null)" = True ]; } # socket, expression
+# start_fabric: a manager at $work/fabric, until the script ends.
+start_fabric() {
+  "$out/linux/sanfabricd" --quiet "$work/fabric" >"$work/fabric.log" 2>&1 &
+  manager=$!
+  trap 'kill $manager 2>/dev/null; rm -rf "$work"' EXIT
+  eventually test -S "$work/fabric.ctl"
+}
+# nthost_of FABRIC N DEVICE: the beginning of the command line of machine N, whose NIC has these further options, as the array nthost.
+nthost_of() {
+  nthost=("$out/linux/nthost" --driver "$out/windows/sanproxy.sys" --device "inproc,fabric=$1,ip=10.0.0.$2$3" --path "$out/windows")
+}
 # interrupted PID: sends ^C to a program of ours in the background and gives the status that it ends with.
 interrupted() {
   kill -INT "$1"

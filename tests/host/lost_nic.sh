@@ -4,16 +4,12 @@
 # goes on to its end, the peer notices, and nothing is left behind (nthost looks for it).
 # shellcheck source=tests/host/lib.sh
 . "$(dirname "$0")/lib.sh"
-"$out/linux/sanfabricd" --quiet "$work/fabric" >"$work/fabric.log" 2>&1 &
-manager=$!
-trap 'kill $manager 2>/dev/null' EXIT
-eventually test -S "$work/fabric"
+start_fabric
 
 machine() { # number, device's options, nthost's --, program...
-  local n=$1 device=$2
+  nthost_of "$work/fabric" "$1" "$2"
   shift 2
-  exec timeout 60 "$out/linux/nthost" --driver "$out/windows/sanproxy.sys" --device "inproc,fabric=$work/fabric,ip=10.0.0.$n$device" \
-    --path "$out/windows" --timeout 50 "$@"
+  exec timeout 60 "${nthost[@]}" --timeout 50 "$@"
 }
 # lost DEVICE OPTIONS PROGRAM SERVER-ARGUMENTS CLIENT-ARGUMENTS: the client's machine loses its NIC. Both ends in time, with status 0 or 1.
 lost() {

@@ -2,16 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # The real driver, provider and tools in nthost, over a real fabric: what they import; conformance on every kind of NIC; all
 # traffic tests; processes and machines that die; several processes on one machine; failing calls.
-#   tests/host/provider.sh [DIRECTORY with nthost and sanfabricd] [DIRECTORY with the PE files]
 # shellcheck source=tests/host/lib.sh
 . "$(dirname "$0")/lib.sh"
-linux=${1:-$out/linux} pe=${2:-$out/windows}
-manager=
-cleanup() {
-  [ -n "$manager" ] && kill "$manager" 2>/dev/null
-  rm -rf "$work"
-}
-trap cleanup EXIT
+linux=$out/linux pe=$out/windows
 
 verdict() { # status, name, log...
   local status=$1 name=$2
@@ -23,16 +16,14 @@ verdict() { # status, name, log...
   fi
 }
 
-"$linux/sanfabricd" --quiet "$work/fabric" >"$work/fabric.log" 2>&1 &
-manager=$!
-eventually test -S "$work/fabric.ctl"
+start_fabric
 
 device='' extra=()
 machine() { # number, program, arguments: one computer, until its program ends
-  local n=$1 program=$2
+  local program=$2
+  nthost_of "$work/fabric" "$1" "$device"
   shift 2
-  "$linux/nthost" --driver "$pe/sanproxy.sys" --device "inproc,fabric=$work/fabric,ip=10.0.0.$n$device" --path "$pe" \
-    --timeout 120 "${extra[@]}" -- "$pe/$program" "$@"
+  "${nthost[@]}" --timeout 120 "${extra[@]}" -- "$pe/$program" "$@"
 }
 pair() { # name, server's program and arguments, --, client's
   local name=$1 server=() status

@@ -5,15 +5,12 @@
 # shellcheck source=tests/host/lib.sh
 . "$(dirname "$0")/lib.sh"
 driver=$out/windows/sanproxy.sys
-"$out/linux/sanfabricd" --quiet "$work/fabric" >"$work/fabric.log" 2>&1 &
-manager=$!
-trap 'kill $manager 2>/dev/null' EXIT
-eventually test -S "$work/fabric"
+start_fabric
 
 machine() { # number, nthost's options --, santest's
-  local n=$1
+  nthost_of "$work/fabric" "$1" "$device"
   shift
-  timeout 100 "$out/linux/nthost" --driver "$driver" --device "inproc,fabric=$work/fabric,ip=10.0.0.$n$device" --path "$out/windows" --timeout 90 "$@"
+  timeout 100 "${nthost[@]}" --timeout 90 "$@"
 }
 device=
 santest() { # log, nthost's options: all checks, on two machines that both have these options

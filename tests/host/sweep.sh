@@ -21,16 +21,12 @@ shard=${SANLAB_SWEEP_SHARD:-0/1}
 [[ $shard =~ ^([0-9]+)/([0-9]+)$ ]] && [ "${BASH_REMATCH[1]}" -lt "${BASH_REMATCH[2]}" ] ||
   { echo "sweep: SANLAB_SWEEP_SHARD '$shard' is not accepted; I/N with I from 0 to N-1 is" >&2; exit 2; }
 first=${BASH_REMATCH[1]} stride=${BASH_REMATCH[2]}
-"$out/linux/sanfabricd" --quiet "$work/fabric" >"$work/fabric.log" 2>&1 &
-manager=$!
-trap 'kill $manager 2>/dev/null' EXIT
-eventually test -S "$work/fabric"
+start_fabric
 
 machine() { # number, device's options, nthost options --, program's arguments; in a subshell, so that killing that ends the machine
-  local n=$1 device=$2
+  nthost_of "$work/fabric" "$1" "$2"
   shift 2
-  exec timeout 60 "$out/linux/nthost" --driver "$out/windows/sanproxy.sys" --device "inproc,fabric=$work/fabric,ip=10.0.0.$n$device" \
-    --path "$out/windows" --timeout 50 "$@"
+  exec timeout 60 "${nthost[@]}" --timeout 50 "$@"
 }
 # How the Nth call of a kind is made to fail: `device` and `options`.
 injection() {

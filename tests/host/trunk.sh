@@ -20,9 +20,10 @@ manager() { # name, options: starts a manager, waits for its socket
 }
 until_true() { eventually status_is "$work/$1" "$2"; } # manager, expression on its status d
 machine() { # manager, number, program, arguments
-  local fabric=$1 n=$2 program=$3
+  local program=$3
+  nthost_of "$work/$1" "$2" ''
   shift 3
-  "$linux/nthost" --driver "$pe/sanproxy.sys" --device "inproc,fabric=$work/$fabric,ip=10.0.0.$n" --path "$pe" --timeout 120 -- "$pe/$program" "$@"
+  "${nthost[@]}" --timeout 120 -- "$pe/$program" "$@"
 }
 pair() { # name, program, its server's arguments, --, the client's
   local name=$1 program=$2 server=() status
